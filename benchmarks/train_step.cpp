@@ -68,8 +68,9 @@ int main(int argc, char** argv) try {
     return 0;
   }
   if (words.empty())
-    words = {"tiny_f32",     "tiny_captured_f32", "gpt_f32",      "gpt_bf16",     "gpt_amp",
-             "resnet18_f32", "resnet18_bf16",     "resnet50_f32", "resnet50_bf16"};
+    words = {"tiny_f32",      "tiny_captured_f32", "gpt_f32",      "gpt_bf16",
+             "gpt_amp",       "gpt2_f32",          "gpt2_amp",     "resnet18_f32",
+             "resnet18_bf16", "resnet50_f32",      "resnet50_bf16"};
   const benchmark::Report report("train_step", argc, argv);
   const Device device = benchmark::chosen_device(argc, argv);
   for (const std::string& name : words) measure_case(report, name, device);

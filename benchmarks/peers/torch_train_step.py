@@ -128,7 +128,9 @@ def make_case(name, state):
         inputs = inputs.to(memory_format=torch.channels_last)
     elif name.startswith("gpt"):
         tokens = state.pop("tokens")
-        model = Gpt2(vocabulary=4096, context=256, channels=256, layers=4, heads=4)
+        model = (Gpt2(vocabulary=50304, context=1024, channels=768, layers=12, heads=12)
+                 if name.startswith("gpt2")
+                 else Gpt2(vocabulary=4096, context=256, channels=256, layers=4, heads=4))
         inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].reshape(-1)
     else:
         inputs, targets = state.pop("x"), state.pop("targets")

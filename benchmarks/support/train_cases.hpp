@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -35,15 +36,22 @@ inline Tensor random_integers(const Shape& shape, std::int64_t limit) {
   return affine(rand(shape), static_cast<double>(limit), 0.0).to(DType::i64);
 }
 
-/// A GPT-2 with 4 layers of 256 channels and 4 heads, vocabulary 4096, 8 sequences of 256 tokens.
+/// A GPT-2, and a batch for it.
+struct GptSizes {
+  std::int64_t layers, heads, channels, context, vocabulary, batch, time;
+};
+inline constexpr GptSizes small_gpt{4, 4, 256, 256, 4096, 8, 256};
+inline constexpr GptSizes gpt2_124m{12, 12, 768, 1024, 50304, 4, 64};
+
 /// @param dtype of the parameters. @param autocast forward under autocast to bf16.
 /// @param device of the model and its batch.
-inline TrainCase gpt_case(DType dtype, bool autocast = false, Device device = cpu) {
-  constexpr std::int64_t layers = 4, channels = 256, vocabulary = 4096, time = 256, batch = 8;
+inline TrainCase gpt_case(const GptSizes& sizes, DType dtype, bool autocast = false,
+                          Device device = cpu) {
+  const auto [layers, heads, channels, context, vocabulary, batch, time] = sizes;
   const auto model = models::gpt2({.layers = layers,
-                                   .heads = 4,
+                                   .heads = heads,
                                    .channels = channels,
-                                   .context = time,
+                                   .context = context,
                                    .vocabulary = vocabulary});
   const Tensor tokens = random_integers({batch, time + 1}, vocabulary);
   TrainCase result;
@@ -56,19 +64,21 @@ inline TrainCase gpt_case(DType dtype, bool autocast = false, Device device = cp
       std::make_shared<optim::AdamW>(model->parameters(), optim::AdamWOptions{.lr = 1e-4});
   const Tensor inputs = tokens.slice(1, 0, time).contiguous().to(device);
   const Tensor targets = tokens.slice(1, 1, time + 1).reshape({-1}).to(device);
-  result.step = [=] {
+  result.step = [=, classes = vocabulary] {
     const Tensor loss = [&] {
       const amp::Autocast mixed(DType::bf16, {.enabled = autocast});
-      return cross_entropy(model(inputs).reshape({-1, vocabulary}), targets);
+      return cross_entropy(model(inputs).reshape({-1, classes}), targets);
     }();
     loss.backward();
     optimizer->step();
     optimizer->zero_grad();
     return loss.item();
   };
-  const double rows = batch * time;
-  const double weights = layers * 12.0 * channels * channels + vocabulary * channels;
-  const double attention = layers * 2.0 * time * channels;  // causal: half of q k^T and p v
+  const auto rows = static_cast<double>(batch * time);
+  const auto weights =
+      static_cast<double>(layers * 12 * channels * channels + vocabulary * channels);
+  // Causal: half of q k^T and p v.
+  const auto attention = static_cast<double>(layers * 2 * time * channels);
   result.gflop = 6e-9 * rows * (weights + attention / 2);
   return result;
 }
@@ -136,15 +146,16 @@ inline TrainCase train_case(const std::string& name, Device device = cpu) {
                                                : DType::f32;
   const std::string model = name.substr(0, name.rfind('_'));
   manual_seed(1);
-  if (name == "gpt_amp") return gpt_case(DType::f32, true, device);
-  if (model == "gpt") return gpt_case(dtype, false, device);
+  const bool is_mixed = name.ends_with("_amp");
+  if (model == "gpt") return gpt_case(small_gpt, dtype, is_mixed, device);
+  if (model == "gpt2") return gpt_case(gpt2_124m, dtype, is_mixed, device);
   if (model == "resnet18") return resnet_case(models::resnet18(), dtype, 1.19, device);
   if (model == "resnet50") return resnet_case(models::resnet50(), dtype, 2.69, device);
   if (name == "tiny_f32") return tiny_case(false, device);
   if (name == "tiny_captured_f32") return tiny_case(true, device);
   LOCKSTEP_THROW(InvalidArgument, "no training case '", name,
-                 "'; there are gpt, resnet18 and resnet50 with _f32, _bf16 or _f16, gpt_amp, "
-                 "tiny_f32 and tiny_captured_f32");
+                 "'; there are gpt and gpt2 with _f32, _bf16, _f16 or _amp, "
+                 "resnet18 and resnet50 with _f32, _bf16 or _f16, tiny_f32 and tiny_captured_f32");
 }
 
 }  // namespace lockstep::benchmark
