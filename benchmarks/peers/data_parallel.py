@@ -6,7 +6,8 @@
 
 Two ranks with a core each, on one host and on two whose link carries 1 Gbit/s or 100 Mbit/s (--links
 host,1gbit,100mbit: namespaces of this machine, by tests/support/hosts.sh). PARTs, all of them unless
-some are named: all_reduce (lockstep's backends, Gloo and MPI_Allreduce, f32, by size), step (DDP
+some are named: all_reduce (lockstep's backends, Gloo, MPI_Allreduce of Open MPI, and MPICH's where that is
+installed beside it, f32, by size), step (DDP
 against DDP in f32 and under autocast to bf16, each also against its own step on one rank: efficiency,
 what the machine lets two ranks reach, and the share of communication that is hidden), shard (ZeRO's
 stages, ZeroRedundancyOptimizer and FSDP: time and memory; not at 100 Mbit/s), plan (measured buckets

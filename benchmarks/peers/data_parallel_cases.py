@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
+import tempfile
 import time
 
-from ranks import Peers
+from ranks import HERE, Peers
 
 SIZES = (4 << 10, 1 << 20, 16 << 20, 64 << 20)
 # How much of a link makes what is sent no more than some seconds.
@@ -123,6 +125,20 @@ def all_reduce_of_mpi(options, arguments):
     return {line["bytes"]: line for line in lines}
 
 
+def all_reduce_of_mpich(options, sizes):
+    """By bytes, microseconds of MPICH's; none where it is not installed, or between hosts."""
+    if options.link != "host" or not shutil.which("mpicc.mpich"):
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        program = os.path.join(folder, "mpi_all_reduce")
+        subprocess.run(["mpicc.mpich", "-O2", str(HERE / "mpi_all_reduce.c"), "-o", program],
+                       check=True)
+        result = subprocess.run(["mpirun.mpich", "-n", "2", "-bind-to", "core", program,
+                                 str(min(options.rounds, 15)), *map(str, sizes)],
+                                stdout=subprocess.PIPE, text=True, check=True)
+    return {line["bytes"]: line["us"] for line in map(json.loads, result.stdout.splitlines())}
+
+
 def time_all_reduces(options, modes, sizes):
     """By bytes and backend, microseconds in turns."""
     trainings = list(dict.fromkeys(mode for mode, _ in modes.values()))
@@ -155,11 +171,13 @@ def compare_all_reduce(options):
     beside = all_reduce_of_mpi(options, ["--comm", "shm", "--registered"] if on_host
                                else ["--comm", "tcp"])
     through = all_reduce_of_mpi(options, ["--comm", "mpi"])
+    mpich = all_reduce_of_mpich(options, sizes)
     for size, by_name in times.items():
         us = {name: min(values) for name, values in by_name.items()}
         line = beside[size]
+        beside_it = {"MPICH": mpich[size], "MPICH_ratio": mpich[size] / line["ours_us"]} if mpich else {}
         yield {"case": "all_reduce", "bytes": size, **us, "mpi": through[size]["ours_us"],
-               "Open MPI": min(line["mpi_us"], through[size]["mpi_us"]),
+               "Open MPI": min(line["mpi_us"], through[size]["mpi_us"]), **beside_it,
                "copy": line["limit_us"], "Gloo_ratio": us["Gloo"] / us[own],
                "MPI_ratio": line["ratio"], "MPI_ratio_of_medians": line["ratio_of_medians"],
                "of_copy_rate": line["limit_us"] / line["ours_us"]}

@@ -1,8 +1,9 @@
 """Tables of data_parallel.py's result lines, and what they say of the project's targets."""
 
 COLUMNS = {
-    "all_reduce": ("bytes", "shm", "shm in place", "tcp", "mpi", "Gloo", "Open MPI", "copy",
-                   "Gloo_ratio", "MPI_ratio", "MPI_ratio_of_medians", "of_copy_rate"),
+    "all_reduce": ("bytes", "shm", "shm in place", "tcp", "mpi", "Gloo", "Open MPI", "MPICH",
+                   "copy", "Gloo_ratio", "MPI_ratio", "MPI_ratio_of_medians", "MPICH_ratio",
+                   "of_copy_rate"),
     "step": ("case", "mode", "steps", "ms_median", "ms_min", "ratio", "efficiency",
              "efficiency_of_minima", "machine_ceiling", "machine_ceiling_of_minima",
              "efficiency_of_processor_time", "all_reduce_ms", "exposed_ms", "hidden_share",
@@ -56,7 +57,8 @@ def targets(lines):
             size = line["bytes"]
             what = f"all-reduce of {size:,} bytes: "
             if size >= 1 << 20:
-                yield (what + "Open MPI's time over ours", line["MPI_ratio"], ">=",
+                better = min(line["MPI_ratio"], line.get("MPICH_ratio", line["MPI_ratio"]))
+                yield (what + "the better MPI's time over ours", better, ">=",
                        2.5 if size == 16 << 20 else 5.0)
             yield what + "Gloo's time over ours", line["Gloo_ratio"], ">=", 8.0
             if size >= 1 << 20:
