@@ -5,6 +5,7 @@
     sim_profile.py check PROFILE 'launches<=260' 'mfu>=0.5' 'time/llm.c-124m<=0.95'     ends with 1 where a bar does not hold, and with 2 where there is nothing to hold against it
     sim_profile.py scale PROFILE --device h100 --ranks 8,64,1024 [--per-node 8]
     sim_profile.py compare PROFILE OTHER --device h100           OTHER: a profile, or a program's name
+    sim_profile.py table 'GPT-2=gpt2.jsonl' 'Llama=two.jsonl,four.jsonl,7'    a row each; the last: seven times what the second has more
     sim_profile.py program llm.c-124m -o PROFILE [--ranks 8]     the profile of a program that others published
     sim_profile.py trust [--points | --fit]     published measurements beside what is predicted for them
     sim_profile.py devices [NAME]               what is known of a device, with sources
@@ -29,6 +30,7 @@ import job
 import report
 import resources
 import scale
+import table
 import timeline
 import trust
 import window
@@ -110,6 +112,23 @@ def check_bars(arguments):
         sys.exit(1)
 
 
+def make_table(arguments):
+    device = devices.load(arguments.device)
+    rows = []
+    for text in arguments.steps:
+        name, _, words = text.partition("=")
+        small, *more = words.split(",")
+        if not small or len(more) not in (0, 2):
+            raise ValueError(f"'{text}' is no step: NAME=PROFILE, or NAME=PROFILE,LARGER,TIMES")
+        result = predict(arguments, job.load([pathlib.Path(small)]), window_of(arguments))
+        figures = table.figures(result)
+        if more:
+            larger = predict(arguments, job.load([pathlib.Path(more[0])]), window_of(arguments))
+            figures = table.grown(figures, table.figures(larger), float(more[1]))
+        rows.append(table.row(name, figures, device.peak(result.slowest().rate)))
+    print(table.text(rows), end="")
+
+
 def make_scale(arguments):
     profile = job.load(arguments.profile)[0]
     device = devices.load(arguments.device)
@@ -168,12 +187,15 @@ def parser():
     for name, act, help_of in (("report", make_report, "the step, where its time goes and what costs most"),
                                ("compare", make_comparison, "two profiles side by side"),
                                ("check", check_bars, "a step against bars, such as launches<=260"),
+                               ("table", make_table, "steps, a row each"),
                                ("scale", make_scale, "the same step in jobs of more ranks")):
         command = commands.add_parser(name, help=help_of)
         command.set_defaults(act=act)
         if name == "check":
             command.add_argument("profile", nargs=1, type=pathlib.Path)
             command.add_argument("bars", nargs="+", help=", ".join(f"{key}: {what}" for key, (what, _) in bars.FIGURES.items()))
+        elif name == "table":
+            command.add_argument("steps", nargs="+", metavar="NAME=PROFILE[,LARGER,TIMES]")
         else:
             command.add_argument("profile", nargs="+", type=pathlib.Path)
         command.add_argument("--device", default="h100", choices=devices.names(), help="default: h100")

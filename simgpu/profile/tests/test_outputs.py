@@ -169,6 +169,20 @@ class Command(unittest.TestCase):
             with self.refused("takes two profiles"):
                 self.run_command("compare", path)
 
+    def test_steps_are_rows_of_a_table_and_layers_that_were_not_profiled_are_added(self):
+        with tempfile.TemporaryDirectory() as folder:
+            two, four = (pathlib.Path(folder) / f"{layers}.jsonl" for layers in (2, 4))
+            for path, kernels in ((two, 3), (four, 5)):
+                recorder = records.Recorder()
+                for _ in range(kernels):
+                    recorder.elementwise("scale", 1_000_000_000, 1_000_000_000)
+                path.write_text("\n".join(recorder.lines()))
+            table = self.run_command("table", f"two={two}", f"sixteen={two},{four},7", "--all")
+            self.assertRegex(table, r"\| two \|.*\| 3 \| 6 GB \| bandwidth 100 % \|")
+            self.assertRegex(table, r"\| sixteen \|.*\| 17 \| 34 GB \| bandwidth 100 % \|")
+            with self.refused("is no step: NAME=PROFILE"):
+                self.run_command("table", f"sixteen={two},7", "--all")
+
     def test_devices_are_listed_with_sources(self):
         self.assertIn("stas00", self.run_command("devices", "a100"))
 
