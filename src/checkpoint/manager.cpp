@@ -24,6 +24,7 @@
 #include "checkpoint/registry.hpp"
 #include "checkpoint/run_folder.hpp"
 #include "checkpoint/run_progress.hpp"
+#include "checkpoint/same_states.hpp"
 #include "checkpoint/save.hpp"
 #include "checkpoint/snapshot.hpp"
 #include "checkpoint/staging.hpp"
@@ -146,6 +147,7 @@ struct Manager::State {
   LaterCopies later;
   Throttle throttle;
   Snapshot snapshot;
+  SameStates states{"a checkpoint, which all ranks save"};
   std::optional<MemorySnapshots> memory;
   std::thread writer;
   bool is_under_way = false;                // a save that nobody has waited for
@@ -170,7 +172,6 @@ struct Manager::State {
 
   std::int64_t remembered = -1;  // the last step that a snapshot in memory was asked for
 
-  void agree_on_more();
   bool is_due(std::int64_t step);
   void remember(std::int64_t step);
   void make_memory();
@@ -204,23 +205,10 @@ bool Manager::State::is_due(std::int64_t step) {
   return pace->decide(step, largest(*decisions, own));
 }
 
-/// What one rank has of a state that comes and goes, all save. Ranks without such states do not
-/// ask: nothing is waited for then.
-void Manager::State::agree_on_more() {
-  if (!registry.may_have_more()) return;
-  std::int64_t any = registry.has_more();
-  decisions
-      ->all_reduce({&any, 1, DType::i64}, comm::ReduceOp::max(),
-                   {.label = "whether ranks are between micro-batches"})
-      .wait();
-  registry.takes_more = any > 0;
-}
-
 /// In memory, if that is due. A step counts when the snapshot of the step before is there.
 void Manager::State::remember(std::int64_t step) {
   if (!memory || step < 0 || step % options.snapshot_every != 0 || remembered == step) return;
   remembered = step;  // on all ranks, whether or not each can
-  agree_on_more();
   if (memory->last() != step) memory->take(registry, step, options.file_bytes);
 }
 
@@ -270,8 +258,10 @@ void Manager::State::start_writer() {
 void Manager::State::write() {
   const Clock::time_point start = Clock::now();
   const std::string problem = error_of([&] {
-    writer_error = write_checkpoint(*group, folder ? &*folder : nullptr, path, snapshot, later,
-                                    throttle, refusal);
+    writer_error = states.answer(*group).difference;
+    if (writer_error.empty())
+      writer_error = write_checkpoint(*group, folder ? &*folder : nullptr, path, snapshot, later,
+                                      throttle, refusal);
   });
   later.finish();
   if (!problem.empty()) writer_error = problem;
@@ -371,11 +361,12 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   std::exception_ptr failure;
   state.refusal.clear();
   try {
-    state.agree_on_more();
+    const bool takes_more = state.states.begin(*state.group, state.registry);
     LOCKSTEP_CHECK(step >= 0, InvalidArgument, "a checkpoint of step ", step,
                    "; steps are counted from 0");
-    state.snapshot = take_snapshot(state.registry, step, state.group->rank(), state.group->size(),
-                                   state.options.file_bytes, state.staging, state.later);
+    state.snapshot =
+        take_snapshot(state.registry, step, takes_more, state.group->rank(), state.group->size(),
+                      state.options.file_bytes, state.staging, state.later);
     state.throttle.begin(longest_save(*state.group));
   } catch (...) {
     failure = std::current_exception();
@@ -447,6 +438,7 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
 std::optional<std::int64_t> Manager::load_newest() {
   wait();
   comm::Communicator& group = *state_->group;
+  state_->states.check(group, state_->registry);
   if (state_->memory)
     state_->memory->recover(state_->folder ? &*state_->folder : nullptr, state_->path);
   std::string told;

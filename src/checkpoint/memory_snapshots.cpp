@@ -152,10 +152,11 @@ void MemorySnapshots::take(const Registry& registry, std::int64_t step, std::uin
   last_ = step;
   slot_ = 1 - slot_;
   const std::string error = error_of([&] {
+    const bool takes_more = states_.begin(*group_, registry);
     if (is_first) remove_files(generation_ - 1);
     fs::remove(description_of(group_->rank()));
-    snapshot_ = take_snapshot(registry, step, group_->rank(), group_->size(), file_bytes,
-                              memory_[slot_], later_);
+    snapshot_ = take_snapshot(registry, step, takes_more, group_->rank(), group_->size(),
+                              file_bytes, memory_[slot_], later_);
     later_.start(throttle_);
   });
   if (!error.empty()) later_.discard();
@@ -168,7 +169,9 @@ void MemorySnapshots::take(const Registry& registry, std::int64_t step, std::uin
 // for `wait`.
 void MemorySnapshots::keep(std::string error) noexcept {
   later_.finish();
-  const std::string failure = error_of([&] {  // of the group
+  const std::string failure = error_of([&] {
+    error_ = states_.answer(*group_).difference;
+    if (!error_.empty()) return;
     const std::string plan = comm::broadcast_bytes(*group_, snapshot_.plan_signature(), 0,
                                                    "a snapshot in memory, which all ranks take");
     if (error.empty()) error = error_of([&] { later_.wait_until(nullptr); });

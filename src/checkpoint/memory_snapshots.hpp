@@ -14,6 +14,7 @@
 #include "checkpoint/memory_part.hpp"
 #include "checkpoint/registry.hpp"
 #include "checkpoint/run_folder.hpp"
+#include "checkpoint/same_states.hpp"
 #include "checkpoint/throttle.hpp"
 #include "lockstep/comm/communicator.hpp"
 
@@ -93,6 +94,7 @@ class MemorySnapshots {
   Staging memory_[2];
   int slot_ = 1;  // of the last
   std::optional<std::int64_t> last_;
+  SameStates states_{"a snapshot in memory, which all ranks take"};
   Snapshot snapshot_;
   Throttle throttle_;  // never begun: there is no time to rest
   LaterCopies later_;

@@ -1,6 +1,8 @@
 #include "checkpoint/registry.hpp"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "io/in_quotes.hpp"
 #include "lockstep/core/error.hpp"
@@ -16,6 +18,15 @@ void Registry::check_name(const std::string& name) const {
   const auto is_it = [&](const auto& each) { return each.first == name; };
   LOCKSTEP_CHECK(std::ranges::none_of(tensors, is_it) && std::ranges::none_of(values, is_it),
                  InvalidArgument, "a checkpoint has ", io::in_quotes(name), " already");
+}
+
+std::string Registry::names() const {
+  std::set<std::string_view> sorted;
+  for (const auto& [name, state] : tensors) sorted.insert(name);
+  for (const auto& [name, state] : values) sorted.insert(name);
+  std::string text;
+  for (const std::string_view name : sorted) text.append(name).append(" ");
+  return text;
 }
 
 bool Registry::may_have_more() const {

@@ -15,9 +15,9 @@ namespace lockstep::checkpoint {
 struct Registry {
   std::vector<std::pair<std::string, TensorState>> tensors;
   std::vector<std::pair<std::string, ValueState>> values;
-  /// Whether snapshots have what states give by `more`.
-  bool takes_more = false;
 
+  /// In alphabetical order, with a space between them: what ranks must have alike.
+  std::string names() const;
   /// Whether any state of this rank may have more; and whether one has.
   bool may_have_more() const;
   bool has_more() const;

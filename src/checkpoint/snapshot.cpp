@@ -145,10 +145,11 @@ void stage(const Stem& stem, bool has_headers, Staging& staging, LaterCopies& la
   }
 }
 
-std::vector<Stem> plan_all(const Registry& registry, int rank, int size, std::uint64_t file_bytes) {
+std::vector<Stem> plan_all(const Registry& registry, bool takes_more, int rank, int size,
+                           std::uint64_t file_bytes) {
   std::vector<Stem> stems;
   for (const auto& [name, state] : registry.tensors)
-    stems.push_back(plan(name, pieces_of(state, registry.takes_more), rank, size, file_bytes));
+    stems.push_back(plan(name, pieces_of(state, takes_more), rank, size, file_bytes));
   return stems;
 }
 
@@ -180,15 +181,15 @@ std::string Snapshot::compare_plan(const std::string& of_first) const {
 
 SnapshotSize size_of_snapshot(const Registry& registry, int rank, int size,
                               std::uint64_t file_bytes) {
-  return size_of(plan_all(registry, rank, size, file_bytes), rank == 0);
+  return size_of(plan_all(registry, false, rank, size, file_bytes), rank == 0);
 }
 
-Snapshot take_snapshot(const Registry& registry, std::int64_t step, int rank, int size,
-                       std::uint64_t file_bytes, Staging& staging, LaterCopies& later) {
+Snapshot take_snapshot(const Registry& registry, std::int64_t step, bool takes_more, int rank,
+                       int size, std::uint64_t file_bytes, Staging& staging, LaterCopies& later) {
   const bool is_first = rank == 0;
   Snapshot snapshot;
   snapshot.step = step;
-  const std::vector<Stem> stems = plan_all(registry, rank, size, file_bytes);
+  const std::vector<Stem> stems = plan_all(registry, takes_more, rank, size, file_bytes);
   for (const Stem& stem : stems)
     snapshot.texts.emplace_back(detail::concat(stem.name, index_suffix), stem.layout.index());
   const SnapshotSize memory = size_of(stems, is_first);

@@ -55,14 +55,15 @@ struct SnapshotSize {
   std::size_t runs = 0;
 };
 
-/// Asks all states how large they are now.
+/// Asks all states how large they are now, without what they give by `more`.
 SnapshotSize size_of_snapshot(const Registry& registry, int rank, int size,
                               std::uint64_t file_bytes);
 
 /// Takes all states as they are now. What may be copied later is added to `later`, for the caller
 /// to start; the rest is copied here, for which the host waits for the device.
+/// @param takes_more whether it has what states give by `more`.
 /// @param staging holds the copies: of the last snapshot, no more.
-Snapshot take_snapshot(const Registry& registry, std::int64_t step, int rank, int size,
-                       std::uint64_t file_bytes, Staging& staging, LaterCopies& later);
+Snapshot take_snapshot(const Registry& registry, std::int64_t step, bool takes_more, int rank,
+                       int size, std::uint64_t file_bytes, Staging& staging, LaterCopies& later);
 
 }  // namespace lockstep::checkpoint

@@ -1,15 +1,15 @@
 // A training run that goes on from its newest checkpoint and saves after each step:
 //
 //     checkpoint_job FOLDER STEPS [--same] [--kill-at N] [--kill-rank R] [--full FILE]
-//                    [--mark STEP] [--snapshots MEMORY]
+//                    [--mark STEP] [--snapshots MEMORY] [--other-state R]
 //
 // --same: always under the same name. --kill-at N: it dies at the N-th call that changes files, or
 // rank R does. --full FILE: the disk is full while there is such a file, and the run goes on with
 // saves that fail; a signal stops it behind a step, with code 75. --mark STEP: it sends SIGSTOP to
 // itself before and behind the save of that step, for who traces it.
-// --snapshots MEMORY: in the place of checkpoints it takes snapshots in memory.
-// Prints "resumed STEP HASH", and for each step "step STEP HASH" and, once durable, "saved STEP".
-// A run that ends prints "end HASH".
+// --other-state R: rank R alone adds a state before its second save. --snapshots MEMORY: in the
+// place of checkpoints it takes snapshots in memory. Prints "resumed STEP HASH", and for each step
+// "step STEP HASH" and, once durable, "saved STEP". A run that ends prints "end HASH".
 
 #include <cerrno>
 #include <chrono>
@@ -114,7 +114,7 @@ std::string hash_of(ls::testing::TrainingRun& run) {
 
 int main(int argc, char** argv) {
   bool same = false;
-  int call = 0, rank = 0, marked = 0;
+  int call = 0, rank = 0, marked = 0, odd_rank = -1;
   std::string_view full, snapshots;
   for (int i = 3; i < argc; ++i) {
     const std::string_view option = argv[i];
@@ -122,6 +122,7 @@ int main(int argc, char** argv) {
     if (option == "--kill-at" && i + 1 < argc) call = std::atoi(argv[i + 1]);
     if (option == "--kill-rank" && i + 1 < argc) rank = std::atoi(argv[i + 1]);
     if (option == "--mark" && i + 1 < argc) marked = std::atoi(argv[i + 1]);
+    if (option == "--other-state" && i + 1 < argc) odd_rank = std::atoi(argv[i + 1]);
     if (option == "--full" && i + 1 < argc) full = argv[i + 1];
     if (option == "--snapshots" && i + 1 < argc) snapshots = argv[i + 1];
   }
@@ -139,6 +140,7 @@ int main(int argc, char** argv) {
     const auto tell = [&](const std::string& line) {
       if (session.is_main()) std::cout << line << std::endl;
     };
+    std::int64_t other = 0;
     run.resume();
     tell("resumed " + std::to_string(run.steps()) + " " + hash_of(run));
     run.on_step = [&](std::int64_t step) {
@@ -149,6 +151,7 @@ int main(int argc, char** argv) {
       }
       tell("step " + std::to_string(step) + " " + hash_of(run));
       if (step == marked) std::raise(SIGSTOP);
+      if (step == 2 && session.rank() == odd_rank) run.checkpoints().add("other", other);
       run.checkpoints().save(same ? 1 : step);
       const bool is_saved = run.checkpoints().wait();
       if (step == marked) std::raise(SIGSTOP);

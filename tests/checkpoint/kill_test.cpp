@@ -264,6 +264,19 @@ TEST(CheckpointKillsMpi, OfOneRankLeaveTheNewestOrTheOneBefore) {
     }
   job.finish();
 }
+
+TEST(RanksDifferMpi, AStateThatOneRankAloneHasEndsTheJobByName) {
+  const TemporaryFolder folder;
+  const auto result =
+      run_command(LOCKSTEP_MPIEXEC " --bind-to none -np 2 " LOCKSTEP_CHECKPOINT_JOB " " +
+                      (folder / "run").string() + " 5 --other-state 1 2>&1",
+                  60);
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_NE(result.output.find("'other' was added on rank 1 but not on rank 0"), std::string::npos)
+      << result.output;
+  EXPECT_EQ(result.output.find("saved 2"), std::string::npos);
+  EXPECT_EQ(checkpoint::newest(folder / "run")->step, 1);
+}
 #endif
 
 }  // namespace

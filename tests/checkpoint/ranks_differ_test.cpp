@@ -1,3 +1,5 @@
+#include <atomic>
+#include <bit>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -26,6 +28,12 @@ struct OneWeight : nn::Module {
   nn::Parameter weight;
   Tensor forward(const Tensor& x) { return (x * Tensor(weight)).sum(); }
 };
+
+/// What is told of that.
+std::string other_states(const std::string& which) {
+  return "ranks do not save the same states: " + which +
+         "; add the same ones on all ranks before a save";
+}
 
 /// What a call throws.
 std::string error_of(const std::function<void()>& call) {
@@ -216,7 +224,96 @@ TEST_F(RanksDiffer, OtherStepsOrStatesFailTheSaveOnAll) {
     if (group->rank() == 1) manager.add("other", other);
     manager.save(3);
     EXPECT_FALSE(manager.wait());
+    EXPECT_EQ(manager.error(), other_states("'other' was added on rank 1 but not on rank 0"));
+    if (group->rank() == 0) manager.add("other", other);
+    manager.save(3);
+    EXPECT_TRUE(manager.wait()) << manager.error();
+  });
+}
+
+// Ranks that have a replica ask each other when they save, the others' writers answer.
+TEST_F(RanksDiffer, OtherStatesFailTheSaveOnAllWhoeverHasAReplica) {
+  for (const unsigned with_replica : {1U, 2U, 3U, 7U}) {  // a bit for each rank
+    std::atomic<int> thrown = 0;
+    run_job(3, [&](const CommunicatorPtr& group) {
+      const bool has_replica = ((with_replica >> group->rank()) & 1) == 1;
+      auto net = nn::make<OneWeight>(Shape{4});
+      DistributedDataParallel ddp(net, group);
+      std::int64_t one = 1, two = 2;
+      Manager manager(folder / detail::concat("run-", with_replica), group);
+      has_replica ? manager.add("model", ddp) : manager.add("net", net);
+      if (group->rank() != 2) manager.add("one", one);
+      if (group->rank() == 2) manager.add("two", two);
+      const std::string error = error_of([&] { manager.save(1); });
+      EXPECT_FALSE(manager.wait());
+      EXPECT_THAT(manager.error(), HasSubstr("'one' was added on ranks 0 and 1 but not on rank 2"));
+      EXPECT_THAT(manager.error(), HasSubstr("'two' was added on rank 2 but not on ranks 0 and 1"));
+      EXPECT_EQ(error, has_replica ? manager.error() : "nothing");
+      if (error != "nothing") ++thrown;
+    });
+    EXPECT_EQ(thrown, std::popcount(with_replica));
+  }
+}
+
+TEST_F(RanksDiffer, AReplicaOnOneRankAndItsModuleOnTheOthersAreSavedAlike) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    auto net = nn::make<OneWeight>(Shape{4});
+    DistributedDataParallel ddp(net, group);
+    Manager manager(folder / "run", group);
+    group->rank() == 1 ? manager.add("model", ddp) : manager.add("model", net);
+    for (const std::int64_t step : {1, 2}) manager.save(step);
+    EXPECT_TRUE(manager.wait()) << manager.error();
+    {
+      const auto scope = ddp.no_sync();
+      ddp(ones({4})).backward();
+    }
+    manager.save(3);
+    EXPECT_FALSE(manager.wait());
     EXPECT_THAT(manager.error(), HasSubstr("rank 1: it would save step 3"));
+  });
+}
+
+TEST_F(RanksDiffer, AStateThatCannotSayWhetherItHasMoreFailsTheSaveOnAll) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    bool fails = group->rank() == 1;
+    const auto none = [] { return std::vector<Piece>(); };
+    Manager manager(folder / "run", group);
+    manager.add("state", TensorState{.pieces = none,
+                                     .load = [](const NamedTensors&) {},
+                                     .more = none,
+                                     .has_more = [&]() -> bool {
+                                       if (fails) throw Error("it is not ready");
+                                       return false;
+                                     }});
+    EXPECT_EQ(error_of([&] { manager.save(1); }), fails ? "it is not ready" : "nothing");
+    EXPECT_FALSE(manager.wait());
+    EXPECT_THAT(manager.error(), HasSubstr("rank 1: it is not ready"));
+    fails = false;
+    manager.save(2);
+    EXPECT_TRUE(manager.wait()) << manager.error();
+  });
+}
+
+TEST_F(RanksDiffer, AReplicasSaveThatOneRankLeavesOutFailsOnceThatHasLeft) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    auto net = nn::make<OneWeight>(Shape{4});
+    DistributedDataParallel ddp(net, group);
+    Manager manager(folder / "run", group);
+    manager.add("model", ddp);
+    if (group->rank() != 0) return;
+    EXPECT_THAT(error_of([&] { manager.save(1); }),
+                HasSubstr("'a checkpoint, which all ranks save'"));
+    EXPECT_FALSE(manager.wait());
+  });
+}
+
+TEST_F(RanksDiffer, OtherStatesAreRefusedBeforeTheFirstStepByWhoLooksForACheckpoint) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 1;
+    Manager manager(folder / "run", group);
+    if (group->rank() == 1) manager.add("value", value);
+    EXPECT_EQ(error_of([&] { manager.load_newest(); }),
+              other_states("'value' was added on rank 1 but not on rank 0"));
   });
 }
 

@@ -98,12 +98,13 @@ class Manager {
   /// optimizers and ops in place that come to change it before wait for that (Piece::copied_later);
   /// change it through pointers of your own only behind `wait`. Files are written unhurriedly, so
   /// that training keeps its speed, until somebody waits: `wait`, the next save, the destructor.
-  /// With a replica among the states ranks first tell each other whether any of them is between the
-  /// micro-batches of a step, so that this waits for their calls.
+  /// Ranks first compare the names of their states, and tell each other whether any of them is
+  /// between the micro-batches of a step: with a replica among the states this waits for that.
   /// @param metric for `keep_best`, such as a validation loss; smaller is better. That of rank 0
   /// counts.
-  /// @throws InvalidArgument for a negative step, what states throw, and what a failed device
-  /// raises: then the save fails on the other ranks. What fails later is told by `wait`.
+  /// @throws InvalidArgument for a negative step, and, with a replica, for a state that not all
+  /// ranks have; what states throw, and what a failed device raises: then the save fails on the
+  /// other ranks. What fails later is told by `wait`.
   void save(std::int64_t step, std::optional<double> metric = std::nullopt);
   /// The same if the interval of the options is over. To be called after every step, with numbers
   /// that grow. Ranks compare their times in few of these calls.
@@ -128,7 +129,8 @@ class Manager {
   /// loaded. A snapshot in memory that is newer becomes a checkpoint before. Blocks; every rank
   /// must call it.
   /// @return its step; nothing in a folder without checkpoints.
-  /// @throws CorruptData if all have damage; what `load` throws for other reasons.
+  /// @throws CorruptData if all have damage; InvalidArgument on every rank for a state that not all
+  /// ranks have added; what `load` throws for other reasons.
   std::optional<std::int64_t> load_newest();
   /// Loads a checkpoint into all states that were added; others of it are left out. All bytes are
   /// read and checked before the first state changes. Blocks; every rank must call it.

@@ -1,0 +1,83 @@
+#include "checkpoint/same_states.hpp"
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "io/in_quotes.hpp"
+#include "lockstep/comm/host_values.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/io/crc32c.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+/// "rank 2", "ranks 0 and 1", "ranks 0, 1, 2 and 5 more".
+std::string in_words(std::span<const std::size_t> ranks) {
+  constexpr std::size_t shown = 4;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  const std::size_t named = ranks.size() > shown ? shown - 1 : ranks.size();
+  for (std::size_t i = 0; i < named; ++i)
+    text += detail::concat(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
+  return ranks.size() > named ? detail::concat(text, " and ", ranks.size() - named, " more") : text;
+}
+
+std::string describe_difference(std::span<const std::string> names) {
+  std::map<std::string, std::vector<bool>> holders;
+  for (std::size_t rank = 0; rank < names.size(); ++rank) {
+    std::istringstream words(names[rank]);
+    for (std::string name; words >> name;) {
+      holders[name].resize(names.size());
+      holders[name][rank] = true;
+    }
+  }
+  std::string text;
+  for (const auto& [name, has] : holders) {
+    std::vector<std::size_t> with, without;
+    for (std::size_t rank = 0; rank < names.size(); ++rank)
+      (has[rank] ? with : without).push_back(rank);
+    if (without.empty()) continue;
+    text += detail::concat(text.empty() ? "" : "; ", io::in_quotes(name), " was added on ",
+                           in_words(with), " but not on ", in_words(without));
+  }
+  return detail::concat("ranks do not save the same states: ", text,
+                        "; add the same ones on all ranks before a save");
+}
+
+}  // namespace
+
+bool SameStates::begin(comm::Communicator& group, const Registry& registry) {
+  answer_.reset();
+  names_ = registry.names();
+  if (!registry.may_have_more()) return false;
+  const SharedStates& all = answer(group, registry.has_more());
+  LOCKSTEP_CHECK(all.difference.empty(), InvalidArgument, all.difference);
+  return all.has_more;
+}
+
+void SameStates::check(comm::Communicator& group, const Registry& registry) {
+  answer_.reset();
+  names_ = registry.names();
+  const SharedStates& all = answer(group);
+  LOCKSTEP_CHECK(all.difference.empty(), InvalidArgument, all.difference);
+}
+
+const SharedStates& SameStates::answer(comm::Communicator& group, bool has_more) {
+  if (answer_) return *answer_;
+  const std::int64_t own = io::crc32c(std::as_bytes(std::span(names_)));
+  std::array<std::int64_t, 3> largest{own, -own, has_more};
+  group
+      .all_reduce(comm::Buffer(std::span<std::int64_t>(largest)), comm::ReduceOp::max(),
+                  {.label = label_})
+      .wait();
+  SharedStates all{.has_more = largest[2] > 0, .difference = {}};
+  if (largest[0] != -largest[1])
+    all.difference = describe_difference(comm::all_gather_bytes(group, names_, label_));
+  return answer_.emplace(std::move(all));
+}
+
+}  // namespace lockstep::checkpoint
