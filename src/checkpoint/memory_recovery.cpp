@@ -136,6 +136,7 @@ MemorySnapshots::Opened MemorySnapshots::open_parts(const std::vector<Place>& pl
 }
 
 void MemorySnapshots::recover(RunFolder* run, const fs::path& path) {
+  wait();
   if (!is_on_) return;
   const Age own = run ? age_of_newest(path) : Age();
   const std::string age = comm::broadcast_bytes(*group_, detail::concat(own.first, " ", own.second),

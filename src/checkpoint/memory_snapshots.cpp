@@ -186,7 +186,9 @@ void MemorySnapshots::keep(std::string error) noexcept {
     });
     error_ = keep_copies(own, error);
   });
-  if (!failure.empty()) error_ = failure;
+  if (failure.empty()) return;
+  group_->abort(failure);  // or the others would wait for this rank
+  error_ = failure;
 }
 
 /// @return what is wrong, the same on all ranks.
@@ -245,7 +247,7 @@ std::string MemorySnapshots::keep_copies(const std::string& own, std::string err
 void MemorySnapshots::forget() {
   wait();
   last_.reset();
-  if (!is_on_) return;
+  if (hosts_.empty()) return;  // no memory was found at the start
   remove_descriptions(group_->rank());
   for (const Copy& copy : copies_) remove_descriptions(copy.rank);
 }
@@ -257,6 +259,7 @@ void MemorySnapshots::remove_descriptions(int rank) const {
 
 void MemorySnapshots::remove() noexcept {
   if (thread_.joinable()) thread_.join();
+  if (hosts_.empty()) return;
   error_of([this] {
     remove_files(generation_);
     fs::remove(folder_);

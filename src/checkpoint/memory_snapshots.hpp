@@ -46,7 +46,7 @@ class MemorySnapshots {
   /// The step of the last one that was taken; nothing before the first.
   std::optional<std::int64_t> last() const noexcept { return last_; }
   /// Writes the newest snapshot that is whole into the run's folder, as a checkpoint, if it is
-  /// newer than those there. Blocks.
+  /// newer than those there. Waits for the one that is under way.
   /// @param run of rank 0; else null. @param path of the run's folder.
   void recover(RunFolder* run, const std::filesystem::path& path);
   /// Those of this start are gone on from no more: the run goes back. Waits.

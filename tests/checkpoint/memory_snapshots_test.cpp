@@ -92,6 +92,21 @@ class MemorySnapshots : public ::testing::Test {
     });
     return hash;
   }
+  /// What ranks that are killed now leave in the memory of two hosts; all ranks call it.
+  void keep_memory(comm::Communicator& group) const {
+    group.barrier().wait();
+    if (group.rank() == 0)
+      for (const int host : {0, 1})
+        fs::copy(memory(host), folder / detail::concat("left-", host), fs::copy_options::recursive);
+    group.barrier().wait();
+  }
+  /// Has it be there again.
+  void restore_memory() const {
+    for (const int host : {0, 1}) {
+      fs::remove_all(memory(host));
+      fs::rename(folder / detail::concat("left-", host), folder / detail::concat("host-", host));
+    }
+  }
   /// Flips a bit of each rank's part of a snapshot.
   void damage(int host, const std::string& slot) const {
     for (const auto& entry : fs::recursive_directory_iterator(memory(host)))
@@ -189,6 +204,10 @@ TEST_F(MemorySnapshots, RanksWithOtherStatesKeepNone) {
     manager.save_if_due(1);
     if (group->rank() == 1) manager.add("other", other);
     for (const std::int64_t step : {2, 3}) manager.save_if_due(step);
+    auto model = nn::make<nn::Linear>(2, 2);
+    DistributedDataParallel ddp(model, group);
+    manager.add("model", ddp);
+    if (group->rank() == 1) manager.save_if_due(4);  // asks nobody: there are none any more
   });
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_THAT(warnings[0],
@@ -218,23 +237,79 @@ TEST_F(MemorySnapshots, OnesThatWereLeftBehindAreNotGoneOnFrom) {
 }
 
 TEST_F(MemorySnapshots, OnesOfThisStartFromBeforeALoadAreNotGoneOnFrom) {
-  const auto run = [&](const std::function<void(checkpoint::Manager&, std::int64_t&)>& body) {
+  using Body = std::function<void(checkpoint::Manager&, std::int64_t&, comm::Communicator&)>;
+  const auto run = [&](const Body& body) {
     run_job(2, [&](const CommunicatorPtr& group) {
       checkpoint::ManagerOptions manager_options = options(group->rank()).manager;
       manager_options.snapshot_every = 4;
       checkpoint::Manager manager(folder / "run", group, manager_options);
       std::int64_t place = 0;
       manager.add("place", place);
-      body(manager, place);
+      body(manager, place, *group);
     });
   };
-  run([&](checkpoint::Manager& manager, std::int64_t& place) {
+  run([&](checkpoint::Manager& manager, std::int64_t& place, comm::Communicator& group) {
     while (place < 12) manager.save_if_due(++place);
     manager.load(folder / "run/step-5");  // and on from there
     while (place < 7) manager.save_if_due(++place);
     manager.save(place);
+    ASSERT_TRUE(manager.wait()) << manager.error();
+    keep_memory(group);
   });
-  run([&](checkpoint::Manager& manager, std::int64_t&) { EXPECT_EQ(manager.load_newest(), 7); });
+  restore_memory();
+  run([&](checkpoint::Manager& manager, std::int64_t&, auto&) {
+    EXPECT_EQ(manager.load_newest(), 7);
+  });
+}
+
+TEST_F(MemorySnapshots, OnesFromBeforeALoadAreNotGoneOnFromWhereNoMoreAreTaken) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    checkpoint::Manager manager(folder / "run", group, options(group->rank()).manager);
+    std::int64_t place = 0, other = 0;
+    manager.add("place", place);
+    while (place < 9) manager.save_if_due(++place);
+    if (group->rank() == 1) manager.add("other", other);
+    manager.save_if_due(11);  // which takes none, as ranks have other states
+    if (group->rank() == 0) manager.add("other", other);
+    manager.add("another", other);
+    for (const std::int64_t step : {6, 7}) manager.save(step);
+    manager.load(folder / "run/step-6");
+    manager.save(7);
+    ASSERT_TRUE(manager.wait()) << manager.error();
+    keep_memory(*group);
+  });
+  restore_memory();
+  EXPECT_EQ(warnings.size(), 1u);
+  run_job(2, [&](const CommunicatorPtr& group) {
+    checkpoint::Manager manager(folder / "run", group, options(group->rank()).manager);
+    std::int64_t place = 0;
+    manager.add("place", place);
+    EXPECT_EQ(manager.load_newest(), 7);
+  });
+}
+
+TEST_F(MemorySnapshots, OneThatIsUnderWayIsGoneOnFrom) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    checkpoint::ManagerOptions own = options(group->rank()).manager;
+    own.interval = checkpoint::SaveInterval::every_steps(1000);
+    checkpoint::Manager manager(folder / "run", group, own);
+    Tensor weight = zeros({1 << 20});
+    manager.add("weight",
+                checkpoint::TensorState{
+                    .pieces =
+                        [&] {
+                          return std::vector<checkpoint::Piece>{
+                              {.name = "w", .tensor = weight, .copied_later = true}};
+                        },
+                    .load = [&](const NamedTensors& all) { weight.copy_(all[0].second); }});
+    for (std::int64_t step = 1; step <= 10; ++step) {
+      weight.fill_(static_cast<double>(step));
+      manager.save_if_due(step);
+      EXPECT_EQ(manager.load_newest(), step);
+      EXPECT_EQ(weight.select(0, 0).item(), static_cast<double>(step));
+    }
+  });
+  EXPECT_THAT(warnings, IsEmpty());
 }
 
 TEST_F(MemorySnapshots, ACopyOfARunsFolderIsAnotherRun) {
