@@ -37,6 +37,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/io/crc32c.hpp"
 #include "lockstep/observe/log.hpp"
+#include "lockstep/parallel/agreement.hpp"
 #include "tensor/background_reads.hpp"
 
 namespace lockstep::checkpoint {
@@ -61,12 +62,21 @@ void check(const ManagerOptions& options) {
                  options.file_bytes, "; give numbers that are not negative, and files a size");
 }
 
-/// What ranks have to have alike, or one would save and another not.
-std::string text_of(const ManagerOptions& options) {
-  return detail::concat("an interval of ", options.interval.steps, " steps, ",
-                        options.interval.seconds, " seconds and an overhead of ",
-                        options.interval.max_overhead, ", snapshot_every ", options.snapshot_every,
-                        ", and file_bytes ", options.file_bytes);
+/// Or one would save and another not, or other checkpoints would stay than a rank believes.
+void check_same(comm::Communicator& group, const ManagerOptions& options) {
+  const auto text = [](const auto& value) { return detail::concat(value); };
+  const auto flag = [](bool value) { return value ? "true" : "false"; };
+  const std::vector<std::pair<std::string, std::string>> settings{
+      {"interval.steps", text(options.interval.steps)},
+      {"interval.seconds", text(options.interval.seconds)},
+      {"interval.max_overhead", text(options.interval.max_overhead)},
+      {"keep_last", text(options.keep_last)},
+      {"keep_every", text(options.keep_every)},
+      {"keep_best", flag(options.keep_best)},
+      {"asynchronous", flag(options.asynchronous)},
+      {"file_bytes", text(options.file_bytes)},
+      {"snapshot_every", text(options.snapshot_every)}};
+  parallel::check_same_settings(group, settings);
 }
 
 /// The checkpoint with the smallest metric, and that.
@@ -105,12 +115,15 @@ std::string name_of_run(const fs::path& path, const RunFolder& folder) {
                         io::crc32c(std::as_bytes(std::span(place))));
 }
 
-/// In seconds, with rests. Ranks wait for each other at the end, where one may be in a hurry alone
-/// or have but a small part: not until their time-out.
-double longest_save(const comm::Communicator& group) {
+/// How many seconds a rank may take of its own while others wait for it: not until their time-out.
+double at_most(double seconds, const comm::Communicator& group) {
   const std::chrono::duration<double> timeout = *group.implementation().options().timeout;
-  return std::min(20.0, timeout.count() / 4);
+  return std::min(seconds, timeout.count() / 4);
 }
+
+/// In seconds, with rests. Ranks wait for each other at the end, where one may be in a hurry alone
+/// or have but a small part.
+double longest_save(const comm::Communicator& group) { return at_most(20, group); }
 
 /// Of each number the largest of all ranks.
 Measured largest(comm::Communicator& group, const Measured& own) {
@@ -174,6 +187,7 @@ struct Manager::State {
 
   bool is_due(std::int64_t step);
   void remember(std::int64_t step);
+  void open_folder();
   void make_memory();
   void prepare();
   void end_preparing();
@@ -210,6 +224,23 @@ void Manager::State::remember(std::int64_t step) {
   if (!memory || step < 0 || step % options.snapshot_every != 0 || remembered == step) return;
   remembered = step;  // on all ranks, whether or not each can
   if (memory->last() != step) memory->take(registry, step, options.file_bytes);
+}
+
+/// Rank 0 takes the folder, and the others look whether it is the one that they have.
+void Manager::State::open_folder() {
+  const std::chrono::duration<double> timeout(at_most(options.lock_seconds, *group));
+  std::string problem;
+  if (group->rank() == 0)
+    problem = error_of([&] {
+      folder.emplace(path, options.lock_seconds);
+      best = find_best(path);
+    });
+  const std::string token =
+      comm::broadcast_bytes(*group, folder ? folder->token() : "", 0, "the folder of checkpoints");
+  if (group->rank() != 0 && !token.empty())
+    problem = error_of([&] { check_same_folder(path, token, timeout); });
+  problem = agree(*group, problem, "the folder of checkpoints");
+  LOCKSTEP_CHECK(problem.empty(), InvalidArgument, problem);
 }
 
 void Manager::State::make_memory() {
@@ -320,18 +351,9 @@ Manager::Manager(fs::path folder, const CommunicatorPtr& group, ManagerOptions o
   state_->group = group->split(0, group->rank());
   state_->decisions = group->split(0, group->rank());
   state_->options = options;
-  const std::string own = text_of(options);
-  const std::string first = comm::broadcast_bytes(*state_->group, own, 0, "options of checkpoints");
-  const std::string error = agree(*state_->group, error_of([&] {
-    check(options);
-    LOCKSTEP_CHECK(own == first, InvalidArgument, "its checkpoints have ", own,
-                   ", those of rank 0 ", first);
-    if (group->rank() != 0) return;
-    state_->folder.emplace(state_->path, options.lock_seconds);
-    state_->best = find_best(state_->path);
-  }),
-                                  "the folder of checkpoints");
-  LOCKSTEP_CHECK(error.empty(), InvalidArgument, error);
+  run_on_all(*state_->group, "options of checkpoints", [&] { check(options); });
+  check_same(*state_->group, options);
+  state_->open_folder();
   if (options.snapshot_every > 0) state_->make_memory();
 }
 

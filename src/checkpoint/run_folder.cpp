@@ -178,6 +178,23 @@ void RunFolder::check_generation() const {
                  now, " of the run, and this is ", generation_, ", which must not write there");
 }
 
+void check_same_folder(const fs::path& folder, const std::string& token,
+                       std::chrono::duration<double> timeout) {
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  const auto found = [&] { return token_in(read_small(folder / lock_name)); };
+  std::string own = found();
+  while (own.empty() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    own = found();
+  }
+  constexpr const char* advice =
+      ": give all ranks the same folder, in a file system that all of them see";
+  LOCKSTEP_CHECK(!own.empty(), InvalidArgument, folder.string(),
+                 " is not there, though rank 0 has it", advice);
+  LOCKSTEP_CHECK(own == token, InvalidArgument, folder.string(),
+                 " is not the folder that rank 0 has, but that of another run", advice);
+}
+
 // An old checkpoint whose successor did not come gets its place back.
 void RunFolder::clean_up() const {
   std::vector<fs::path> left;

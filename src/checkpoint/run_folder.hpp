@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -64,6 +65,12 @@ class RunFolder {
   std::string token_;
   std::uint64_t generation_ = 0, saves_ = 0;
 };
+
+/// Checks on another rank that it sees the folder of rank 0, for some time if it does not: network
+/// file systems tell of new folders late.
+/// @param token that folder's. @throws InvalidArgument.
+void check_same_folder(const std::filesystem::path& folder, const std::string& token,
+                       std::chrono::duration<double> timeout);
 
 /// All checkpoints of a folder, the one to load first in front: the newest, then those before it,
 /// then those of later steps, which a run left behind that went back.

@@ -244,8 +244,16 @@ TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica)
 }
 
 TensorState state_of(optim::WeightAverage& average) {
-  return {.pieces = [&average] { return pieces_between_steps(average.state_dict()); },
-          .load = [&average](const NamedTensors& tensors) { average.load_state_dict(tensors); }};
+  return {.pieces =
+              [&average] {
+                average.check_not_swapped();
+                return pieces_between_steps(average.state_dict());
+              },
+          .load =
+              [&average](const NamedTensors& tensors) {
+                average.check_not_swapped();
+                average.load_state_dict(tensors);
+              }};
 }
 
 TensorState state_of(optim::WeightAverage& average, nn::ReplicatedModule& replica) {

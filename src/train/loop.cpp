@@ -16,7 +16,7 @@ namespace lockstep::train {
 struct Loop::State {
   State(Session* session, CommunicatorPtr ranks, const LoopOptions& given)
       : group(std::move(ranks)), options(given), early_stopping(given.early_stopping) {
-    check(options);
+    check(*group, options);
     if (options.checkpoint_dir.empty()) return;
     if (session) stop.emplace(*session);
     checkpoints.emplace(options.checkpoint_dir, group, options.checkpoints);

@@ -44,7 +44,7 @@ void check_same(comm::Communicator& group, const LoopOptions& options, bool eval
 
 }  // namespace
 
-void check(const LoopOptions& options) {
+void check(comm::Communicator& group, const LoopOptions& options) {
   LOCKSTEP_CHECK(options.steps >= 0 && options.epochs >= 0 && options.eval_every >= 0,
                  InvalidArgument, "a loop of ", options.steps, " steps and ", options.epochs,
                  " epochs with evaluations every ", options.eval_every,
@@ -52,6 +52,12 @@ void check(const LoopOptions& options) {
   LOCKSTEP_CHECK(options.resume_from.empty() || !options.checkpoint_dir.empty(), InvalidArgument,
                  "a loop that goes on from ", options.resume_from.string(),
                  " without a checkpoint_dir; give one, or load by a checkpoint::Manager");
+  const auto text = [](bool value) { return value ? "true" : "false"; };
+  const std::vector<std::pair<std::string, std::string>> settings{
+      {"whether there is a checkpoint_dir", text(!options.checkpoint_dir.empty())},
+      {"resume", text(options.resume)},
+      {"whether there is a resume_from", text(!options.resume_from.empty())}};
+  parallel::check_same_settings(group, settings);
 }
 
 void check_run(comm::Communicator& group, const LoopOptions& options, bool evaluates,

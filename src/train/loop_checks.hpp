@@ -13,8 +13,9 @@
 
 namespace lockstep::train {
 
-/// @throws InvalidArgument for options out of range.
-void check(const LoopOptions& options);
+/// @throws InvalidArgument for options out of range, and on every rank where ranks differ in
+/// whether they have checkpoints, or go on from one. Blocks.
+void check(comm::Communicator& group, const LoopOptions& options);
 /// Before the first step; blocks. @param epoch_steps none where there are no epochs.
 /// @throws InvalidArgument on every rank for a run without end, epochs without batches, early
 /// stopping without evaluations, and ranks that differ in when they evaluate and end.

@@ -155,5 +155,28 @@ TEST(OddStates, AModelWithoutTensorsIsSaved) {
   EXPECT_TRUE(checkpoint::verify(folder / "run/step-1").empty());
 }
 
+// Or a run that goes on from it would train averages.
+TEST(OddStates, WeightsAreNotSavedOrLoadedWhileTheirAveragesAreInTheirPlace) {
+  const TemporaryFolder folder;
+  testing::run_job(2, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<nn::Linear>(3, 2);
+    optim::WeightAverage average(model->named_parameters(), {.decay = 0.5});
+    checkpoint::Manager manager(folder / "run", group);
+    manager.add("model", model);
+    manager.add("average", average);
+    average.update();
+    manager.save(1);
+    const auto refused =
+        ::testing::ThrowsMessage<InvalidArgument>(::testing::HasSubstr("swap_out() first"));
+    {
+      const auto swapped = average.swap_in();
+      EXPECT_THAT([&] { manager.save(2); }, refused);
+      EXPECT_FALSE(manager.wait());
+      EXPECT_THAT([&] { manager.load_newest(); }, refused);
+    }
+    EXPECT_EQ(manager.load_newest(), 1);
+  });
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include <atomic>
 #include <bit>
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <optional>
 
@@ -19,7 +20,8 @@ namespace {
 
 using checkpoint::Manager, checkpoint::ManagerOptions, checkpoint::Piece, checkpoint::TensorState,
     checkpoint::Values, checkpoint::ValueState;
-using ::testing::HasSubstr, ::testing::IsEmpty, ::testing::Not;
+using ::testing::HasSubstr, ::testing::IsEmpty, ::testing::Not, ::testing::StartsWith;
+namespace fs = std::filesystem;
 using testing::run_job, testing::TemporaryFolder;
 
 /// A weight of any shape.
@@ -431,14 +433,35 @@ TEST_F(RanksDiffer, PiecesThatTwoRanksHaveOrNoneFailTheSave) {
   });
 }
 
-TEST_F(RanksDiffer, AFolderThatOneRankDoesNotSeeFailsTheSaveOnAll) {
+TEST_F(RanksDiffer, AFolderThatOneRankDoesNotSeeIsRefusedOnAll) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    const auto refusal = [&](const std::string& of_second) {
+      const fs::path own = folder / (group->rank() == 0 ? "run" : of_second);
+      return error_of([&] { Manager(own, group, {.lock_seconds = 0}); });
+    };
+    EXPECT_THAT(refusal("elsewhere"),
+                StartsWith("rank 1: " + (folder / "elsewhere").string() +
+                           " is not there, though rank 0 has it: give all ranks the same folder"));
+    if (group->rank() == 0) Manager(folder / "other", comm::make_thread_group(1)[0]);
+    EXPECT_THAT(refusal("other"), StartsWith("rank 1: " + (folder / "other").string() +
+                                             " is not the folder that rank 0 has"));
+    EXPECT_EQ(refusal("other/../run"), "nothing");
+  });
+}
+
+TEST_F(RanksDiffer, AFolderThatOneRankSeesNoMoreFailsTheSaveOnAll) {
+  fs::create_directory(folder / "run");
+  fs::create_directory_symlink(folder / "run", folder / "mount");
   run_job(2, [&](const CommunicatorPtr& group) {
     std::int64_t value = 1;
-    Manager manager(folder / (group->rank() == 0 ? "run" : "elsewhere"), group);
+    Manager manager(folder / (group->rank() == 0 ? "run" : "mount"), group);
     manager.add("value", value);
     manager.save(1);
+    EXPECT_TRUE(manager.wait()) << manager.error();
+    if (group->rank() == 1) fs::remove(folder / "mount");
+    manager.save(2);
     EXPECT_FALSE(manager.wait());
-    EXPECT_THAT(manager.error(), HasSubstr("rank 1: " + (folder / "elsewhere").string()));
+    EXPECT_THAT(manager.error(), HasSubstr("rank 1: " + (folder / "mount").string()));
     EXPECT_THAT(manager.error(), HasSubstr("give all ranks the same folder"));
   });
 }
@@ -449,7 +472,10 @@ TEST_F(RanksDiffer, OtherOptionsAreRefusedOnAll) {
     EXPECT_THAT(error_of([&] { Manager(folder / "run", group, options); }), HasSubstr("rank 1"));
     options = {.keep_last = group->rank()};
     EXPECT_THAT(error_of([&] { Manager(folder / "run", group, options); }),
-                HasSubstr("rank 0: keep_last is 0"));
+                HasSubstr("keep_last is 0"));
+    options = {.keep_best = group->rank() == 0};
+    EXPECT_THAT(error_of([&] { Manager(folder / "run", group, options); }),
+                HasSubstr("keep_best is true on rank 0 but false on rank 1"));
     options = {};
     EXPECT_EQ(error_of([&] { Manager(folder / "run", group, options); }), "nothing");
   });

@@ -140,6 +140,32 @@ TEST(TrainLoop, TellsAllRanksWhatOneDoesOtherwise) {
   });
 }
 
+// Each of these had ranks wait for each other.
+TEST(TrainLoop, TellsAllRanksWhichCheckpointsOneWantsOtherwise) {
+  const TemporaryFolder folder;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    const bool is_second = group->rank() == 1;
+    const auto refusal = [&](const LoopOptions& options, const char* words) {
+      EXPECT_THAT([&] { Loop(group, options); }, ThrowsMessage<InvalidArgument>(HasSubstr(words)));
+    };
+    const LoopOptions usual{.steps = 3, .checkpoint_dir = folder / "run"};
+    LoopOptions other = usual;
+    if (is_second) other.checkpoint_dir.clear();
+    refusal(other, "whether there is a checkpoint_dir is true on rank 0 but false on rank 1");
+    other = usual;
+    other.resume = !is_second;
+    refusal(other, "resume is true on rank 0 but false on rank 1");
+    other = usual;
+    if (is_second) other.resume_from = folder / "run/step-3";
+    refusal(other, "whether there is a resume_from is false on rank 0 but true on rank 1");
+    other = usual;
+    other.checkpoints.keep_best = is_second;
+    refusal(other, "keep_best is false on rank 0 but true on rank 1");
+    Loop loop(group, usual);
+    EXPECT_EQ(loop.run([] { return Tensor(); }), 0);
+  });
+}
+
 TEST(TrainLoop, StopsOnAllRanksByTheMetricOfRankZero) {
   run_job(3, [](const CommunicatorPtr& group) {
     Training training(group);

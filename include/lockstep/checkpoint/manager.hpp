@@ -33,7 +33,7 @@ struct ManagerOptions {
   /// A file of tensors is not larger, unless one tensor alone is.
   std::uint64_t file_bytes = std::uint64_t{4} << 30;
   /// How long to wait for another job that has the folder to leave it: a killed one whose processes
-  /// still end.
+  /// still end; and for the folder to be seen by all ranks. May differ between ranks.
   int lock_seconds = 10;
   /// Steps from one snapshot in memory to the next, which takes as much memory four times over as
   /// the rank's part (twice on a single host); 0: none. Those who have died go on from the newest,
@@ -71,7 +71,7 @@ class Manager {
   /// died left in it. Blocks; every rank must call it.
   /// @param group of all ranks, on the CPU: its own part of it is split off.
   /// @throws InvalidArgument on every rank if another job has the folder, it cannot be written,
-  /// options are out of range, or ranks have other intervals or file sizes.
+  /// options are out of range or differ between ranks, or a rank sees another folder than rank 0.
   Manager(std::filesystem::path folder, const CommunicatorPtr& group, ManagerOptions options = {});
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;

@@ -76,8 +76,11 @@ class WeightAverage {
   /// naming a key that is missing or unexpected, or a shape or dtype that does not fit.
   void load_state_dict(const NamedTensors& state);
 
- private:
+  /// @throws InvalidArgument while the averages are swapped in: a state of the parameters would be
+  /// theirs, and one that is loaded into them would be gone with `swap_out`.
   void check_not_swapped() const;
+
+ private:
   void join_recording(StepRecording& recording);
   std::string key_of(std::size_t parameter) const;
 

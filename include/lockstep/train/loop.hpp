@@ -36,8 +36,10 @@ namespace lockstep::train {
 /// All ranks must make the same calls; one thread.
 class Loop {
  public:
-  /// @param session must outlive it. @throws InvalidArgument for options out of range, and what
-  /// checkpoint::Manager and StopRequest throw.
+  /// Blocks; every rank must call it.
+  /// @param session must outlive it. @throws InvalidArgument for options out of range, and on every
+  /// rank where some have checkpoints, or go on from one, and others not; what checkpoint::Manager
+  /// and StopRequest throw.
   Loop(Session& session, const LoopOptions& options);
   /// The same for the ranks of a group on the CPU, without signals.
   Loop(const CommunicatorPtr& group, const LoopOptions& options);
