@@ -1,6 +1,8 @@
 // What a checkpoint costs: how long a save keeps training, how fast training goes while it is
 // written, how long it takes to be durable, how long a load takes; beside copies of a rank's own
-// part, and dd with O_DIRECT, which writes and reads as much in as many processes.
+// part, and dd with O_DIRECT, which writes and reads as much in as many processes. And what a
+// snapshot in memory behind each step costs: how long steps take with and without, in turn, and how
+// much of the processors over all ranks.
 //
 //     mpirun -np 2 benchmark_checkpoint --folder /tmp/x --layers 8 --width 2048
 
@@ -9,6 +11,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -158,6 +161,47 @@ BesideTraining beside_training(ls::comm::Communicator& world, Training& training
   return result;
 }
 
+/// Of a step.
+struct Cost {
+  double seconds = 0;     ///< of the slowest rank, the median
+  double processors = 0;  ///< in seconds, of all ranks and threads
+};
+
+double processor_seconds() { return double(std::clock()) / CLOCKS_PER_SEC; }
+
+Cost cost_of_step(ls::comm::Communicator& world, std::int64_t steps,
+                  const std::function<void()>& step) {
+  std::vector<double> times;
+  const double before = processor_seconds();
+  for (std::int64_t i = 0; i < steps; ++i) times.push_back(slowest(world, step));
+  const double own = (processor_seconds() - before) / double(steps);
+  std::ranges::sort(times);
+  return {.seconds = times[times.size() / 2],
+          .processors = ls::comm::all_reduce_scalar(world, own, ls::comm::ReduceOp::sum())};
+}
+
+/// Steps without and with a snapshot in memory behind each.
+nlohmann::ordered_json snapshots(ls::Session& session, Training& training, const Options& options) {
+  ls::checkpoint::Manager manager(
+      options.folder / "snapshots", session.host_world(),
+      {.interval = ls::checkpoint::SaveInterval::every_steps(std::int64_t{1} << 40),
+       .snapshot_every = 1});
+  training.add_to(manager);
+  std::int64_t made = 0;
+  const auto with = [&] {
+    training.step();
+    manager.save_if_due(++made);
+  };
+  for (int i = 0; i < 3; ++i) with();  // which get their memory
+  ls::comm::Communicator& world = *session.host_world();
+  const Cost alone = cost_of_step(world, options.steps, [&] { training.step(); });
+  const Cost beside = cost_of_step(world, options.steps, with);
+  return {{"step_s", alone.seconds},
+          {"step_with_snapshot_s", beside.seconds},
+          {"step_processor_s", alone.processors},
+          {"step_with_snapshot_processor_s", beside.processors}};
+}
+
 int run(ls::Session& session, const Options& options) {
   ls::comm::Communicator& world = *session.host_world();
   Training training(session.host_world(), options);
@@ -203,6 +247,10 @@ int run(ls::Session& session, const Options& options) {
                                           {"load_from_page_cache_gb_s", megabytes / 1e3 / load}}
                        .dump()
                 << std::endl;
+  }
+  for (std::int64_t round = 1; round <= options.rounds; ++round) {
+    const nlohmann::ordered_json cost = snapshots(session, training, options);
+    if (session.is_main()) std::cout << cost.dump() << std::endl;
   }
   return 0;
 }

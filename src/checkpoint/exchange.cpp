@@ -1,6 +1,7 @@
 #include "checkpoint/exchange.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <cstring>
@@ -10,6 +11,7 @@
 
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/io/crc32c.hpp"
 #include "lockstep/io/file_error.hpp"
 
 namespace lockstep::checkpoint {
@@ -89,6 +91,17 @@ std::vector<std::string> gather_on_first(comm::Communicator& group, const std::s
     group.receive(bytes_of(messages.back()), rank, options).wait();
   }
   return messages;
+}
+
+Compared compare(comm::Communicator& group, std::string_view text, bool flag,
+                 std::string_view label) {
+  const std::int64_t own = io::crc32c(std::as_bytes(std::span(text)));
+  std::array<std::int64_t, 3> largest{own, -own, flag};
+  group
+      .all_reduce(comm::Buffer(std::span<std::int64_t>(largest)), comm::ReduceOp::max(),
+                  {.label = label})
+      .wait();
+  return {.is_same = largest[0] == -largest[1], .any = largest[2] > 0};
 }
 
 std::string agree(comm::Communicator& group, const std::string& error, std::string_view label) {

@@ -26,6 +26,17 @@ std::uint64_t take_number(std::string_view& message);
 std::vector<std::string> gather_on_first(comm::Communicator& group, const std::string& message,
                                          std::string_view label);
 
+/// What ranks have alike.
+struct Compared {
+  bool is_same = false;  ///< all give the same text
+  bool any = false;      ///< one of them gives the flag
+};
+
+/// Compares the ranks' texts by their checksums, and tells whether any gives a flag: one exchange,
+/// of three numbers. Every rank must call it.
+Compared compare(comm::Communicator& group, std::string_view text, bool flag,
+                 std::string_view label);
+
 /// Each rank's error, or nothing, becomes the first of all. Every rank must call it.
 std::string agree(comm::Communicator& group, const std::string& error, std::string_view label);
 

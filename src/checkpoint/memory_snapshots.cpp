@@ -172,11 +172,8 @@ void MemorySnapshots::keep(std::string error) noexcept {
   const std::string failure = error_of([&] {
     error_ = states_.answer(*group_).difference;
     if (!error_.empty()) return;
-    const std::string plan = comm::broadcast_bytes(*group_, snapshot_.plan_signature(), 0,
-                                                   "a snapshot in memory, which all ranks take");
     if (error.empty()) error = error_of([&] { later_.wait_until(nullptr); });
-    if (error.empty()) error = snapshot_.compare_plan(plan);
-    error_ = agree(*group_, error, "parts of a snapshot in memory");
+    error_ = compare_parts(error);
     if (!error_.empty()) return;
     std::string own;
     error = error_of([&] {
@@ -189,6 +186,18 @@ void MemorySnapshots::keep(std::string error) noexcept {
   if (failure.empty()) return;
   group_->abort(failure);  // or the others would wait for this rank
   error_ = failure;
+}
+
+/// Where all is well it takes one exchange, as it comes with every step.
+/// @return what is wrong, the same on all ranks.
+std::string MemorySnapshots::compare_parts(std::string error) {
+  constexpr std::string_view label = "parts of a snapshot in memory";
+  const std::string plan = snapshot_.plan_signature();
+  const Compared compared = compare(*group_, plan, !error.empty(), label);
+  if (compared.is_same && !compared.any) return {};
+  const std::string first = comm::broadcast_bytes(*group_, plan, 0, label);
+  if (error.empty()) error = snapshot_.compare_plan(first);
+  return agree(*group_, error, label);
 }
 
 /// @return what is wrong, the same on all ranks.

@@ -1,17 +1,15 @@
 #include "checkpoint/same_states.hpp"
 
-#include <array>
-#include <cstdint>
 #include <map>
 #include <span>
 #include <sstream>
 #include <utility>
 #include <vector>
 
+#include "checkpoint/exchange.hpp"
 #include "io/in_quotes.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/io/crc32c.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -68,14 +66,9 @@ void SameStates::check(comm::Communicator& group, const Registry& registry) {
 
 const SharedStates& SameStates::answer(comm::Communicator& group, bool has_more) {
   if (answer_) return *answer_;
-  const std::int64_t own = io::crc32c(std::as_bytes(std::span(names_)));
-  std::array<std::int64_t, 3> largest{own, -own, has_more};
-  group
-      .all_reduce(comm::Buffer(std::span<std::int64_t>(largest)), comm::ReduceOp::max(),
-                  {.label = label_})
-      .wait();
-  SharedStates all{.has_more = largest[2] > 0, .difference = {}};
-  if (largest[0] != -largest[1])
+  const Compared compared = compare(group, names_, has_more, label_);
+  SharedStates all{.has_more = compared.any, .difference = {}};
+  if (!compared.is_same)
     all.difference = describe_difference(comm::all_gather_bytes(group, names_, label_));
   return answer_.emplace(std::move(all));
 }

@@ -74,6 +74,7 @@ std::vector<std::string> all_gather_bytes(Communicator& group, std::string_view 
     staging.download(sizes.data(), ranks * sizeof own);
   }
   const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  if (total == 0) return std::vector<std::string>(ranks);
   const std::int64_t before =
       std::accumulate(sizes.begin(), sizes.begin() + group.rank(), std::int64_t{0});
   std::string joined(static_cast<std::size_t>(total), '\0');
