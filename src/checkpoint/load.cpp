@@ -127,6 +127,15 @@ void check_exchange(comm::Communicator& group, std::span<const Reading> readings
   });
 }
 
+/// What looks like damage may be another checkpoint, which a rank sees under the same path.
+void check_is_same(comm::Communicator& group, const fs::path& checkpoint,
+                   const std::string& manifest) {
+  run_on_all(group, "which checkpoint it is", [&] {
+    LOCKSTEP_CHECK(read_manifest_text(checkpoint) == manifest, CorruptData, checkpoint.string(),
+                   " is not the checkpoint that rank 0 loads: give all ranks the same folder");
+  });
+}
+
 void check_values(const fs::path& checkpoint, const Registry& registry, const StateFile& file) {
   const auto has = [](const std::string& name) {
     return [&name](const NamedValues& values) { return values.contains(name); };
@@ -166,9 +175,14 @@ Loaded read_checkpoint(comm::Communicator& group, const fs::path& checkpoint,
   const std::vector<std::string> sums = read_and_exchange(group, checkpoint, readings);
   for (std::size_t i = 0; i < readings.size(); ++i) {
     const auto messages = gather_on_first(group, sums[i], "checksums of a checkpoint");
-    run_on_all(group, "a checkpoint is whole", [&] {
-      if (group.rank() == 0) check(checkpoint, readings[i].contents, messages);
-    });
+    try {
+      run_on_all(group, "a checkpoint is whole", [&] {
+        if (group.rank() == 0) check(checkpoint, readings[i].contents, messages);
+      });
+    } catch (const CorruptData&) {  // on all ranks
+      check_is_same(group, checkpoint, unpack(message).manifest);
+      throw;
+    }
     NamedTensors& tensors = loaded.tensors.emplace_back();
     for (std::size_t t = 0; t < readings[i].tensors.size(); ++t)
       tensors.emplace_back(readings[i].contents.tensors[t].spec.name, readings[i].tensors[t]);

@@ -193,6 +193,8 @@ void check_same_folder(const fs::path& folder, const std::string& token,
                  " is not there, though rank 0 has it", advice);
   LOCKSTEP_CHECK(own == token, InvalidArgument, folder.string(),
                  " is not the folder that rank 0 has, but that of another run", advice);
+  const fs::path lock = folder / lock_name;
+  if (::access(lock.c_str(), W_OK) != 0) throw FileError("access", lock, errno);
 }
 
 // An old checkpoint whose successor did not come gets its place back.

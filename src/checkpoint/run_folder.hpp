@@ -68,7 +68,7 @@ class RunFolder {
 
 /// Checks on another rank that it sees the folder of rank 0, for some time if it does not: network
 /// file systems tell of new folders late.
-/// @param token that folder's. @throws InvalidArgument.
+/// @param token that folder's. @throws InvalidArgument; io::FileError where it cannot be written.
 void check_same_folder(const std::filesystem::path& folder, const std::string& token,
                        std::chrono::duration<double> timeout);
 

@@ -390,6 +390,27 @@ TEST_F(RanksDiffer, LoadsOfDifferentCheckpointsAreRefused) {
   });
 }
 
+TEST_F(RanksDiffer, AnotherCheckpointOfTheSameNameIsNotTakenForDamage) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    auto net = nn::make<OneWeight>(Shape{1 << 19});  // of which each rank reads a half
+    for (const char* run : {"one", "other"}) {
+      const NoGradGuard no_recording;
+      Tensor(net->weight).add_(1.0);
+      Manager manager(folder / run, group);
+      manager.add("model", net);
+      manager.save(1);
+      ASSERT_TRUE(manager.wait()) << manager.error();
+    }
+    Manager manager(folder / "third", group);
+    manager.add("model", net);
+    const std::string own = group->rank() == 0 ? "one/step-1" : "other/step-1";
+    EXPECT_EQ(error_of([&] { manager.load(folder / own); }),
+              "rank 1: " + (folder / "other/step-1").string() +
+                  " is not the checkpoint that rank 0 loads: give all ranks the same folder");
+    EXPECT_EQ(manager.load(folder / "one/step-1"), 1);
+  });
+}
+
 TEST_F(RanksDiffer, LoadsIntoOtherStatesAreRefused) {
   run_job(2, [&](const CommunicatorPtr& group) {
     std::int64_t value = 1;
