@@ -196,6 +196,7 @@ nlohmann::ordered_json snapshots(ls::Session& session, Training& training, const
   ls::comm::Communicator& world = *session.host_world();
   const Cost alone = cost_of_step(world, options.steps, [&] { training.step(); });
   const Cost beside = cost_of_step(world, options.steps, with);
+  manager.save(made);  // then they go
   return {{"step_s", alone.seconds},
           {"step_with_snapshot_s", beside.seconds},
           {"step_processor_s", alone.processors},

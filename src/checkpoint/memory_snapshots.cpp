@@ -268,10 +268,9 @@ void MemorySnapshots::remove_descriptions(int rank) const {
 
 void MemorySnapshots::remove() noexcept {
   if (thread_.joinable()) thread_.join();
-  if (hosts_.empty()) return;
   error_of([this] {
-    remove_files(generation_);
-    fs::remove(folder_);
+    if (!hosts_.empty()) remove_files(generation_);
+    fs::remove(folder_);  // nothing is in it
   });
 }
 

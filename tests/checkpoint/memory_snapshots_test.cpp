@@ -331,6 +331,22 @@ TEST_F(MemorySnapshots, AreGoneOnceACheckpointIsAsNew) {
   for (const int host : {0, 1}) EXPECT_TRUE(fs::is_empty(memory(host)));
 }
 
+TEST_F(MemorySnapshots, AFolderThatOneRankCannotHaveIsOneWarningAndLeavesNothing) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    checkpoint::ManagerOptions own = options(0).manager;
+    if (group->rank() == 1) own.snapshot_folder = folder / "nowhere";
+    checkpoint::Manager manager(folder / "run", group, own);
+    std::int64_t place = 0;
+    manager.add("place", place);
+    while (place < 7) manager.save_if_due(++place);
+    manager.save(place);
+  });
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], ::testing::AllOf(HasSubstr("no more snapshots in memory: rank 1: "),
+                                            HasSubstr("nowhere")));
+  EXPECT_TRUE(fs::is_empty(memory(0)));
+}
+
 TEST_F(MemorySnapshots, NoRoomOnOneRankIsOneWarning) {
   static std::atomic<int> refused;
   refused = 1;
