@@ -1,5 +1,6 @@
 #include "lockstep/autograd/cast_cache.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <unordered_map>
 #include <utility>
@@ -47,6 +48,8 @@ struct CachedCast {
 /// Of one thread.
 struct CastCache {
   std::unordered_map<const TensorImpl*, CachedCast> casts;
+  std::vector<Tensor> together;  // are cast with the first of them that is used in that dtype
+  DType together_dtype = DType::bf16;
   int scopes = 0;
   bool enabled = false;
 };
@@ -58,36 +61,8 @@ bool is_parameter(const TensorImpl& tensor) {
   return tensor.node && static_cast<const Node&>(*tensor.node).is_leaf();
 }
 
-}  // namespace
-
-CastCacheScope::CastCacheScope(bool enabled) noexcept
-    : previous_(std::exchange(cache.enabled, enabled)) {
-  ++cache.scopes;
-}
-
-CastCacheScope::~CastCacheScope() {
-  cache.enabled = previous_;
-  if (--cache.scopes == 0) cache.casts.clear();
-}
-
-bool CastCacheScope::active() noexcept { return cache.enabled; }
-
-Tensor cast_operand(const Tensor& operand, DType dtype) {
-  const NoGradGuard no_recording;
-  if (!cache.enabled || !is_parameter(operand.impl())) return operand.to(dtype);
-  CachedCast& cached = cache.casts[&operand.impl()];
-  const StreamRef stream = current_stream(operand.device());
-  if (!cached.serves(dtype, stream)) {
-    cached = {};  // its memory may serve the next one
-    cached = CachedCast(operand, operand.to(dtype), stream);
-  }
-  // An alias: what an op makes of its operand must not change what the next one is given.
-  return cached.cast.detach();
-}
-
-void cast_together(std::span<const Tensor> leaves, DType dtype) {
-  if (!cache.enabled || leaves.empty()) return;
-  const NoGradGuard no_recording;
+/// Casts those of the leaves by one launch that no collective still writes.
+void cast_now(std::span<const Tensor> leaves, DType dtype) {
   const Device device = leaves[0].device();
   const StreamRef stream = current_stream(device);
   std::vector<ArrayView> outs, ins;
@@ -105,6 +80,47 @@ void cast_together(std::span<const Tensor> leaves, DType dtype) {
   backend::of(device).multi_tensor.round({.outs = outs, .ins = ins}, stream);
   for (const auto& [leaf, cast] : made)  // none of them serves before it is written
     cache.casts[&leaf.impl()] = CachedCast(leaf, cast, stream);
+}
+
+bool is_cast_together(const Tensor& operand, DType dtype) {
+  return dtype == cache.together_dtype &&
+         std::ranges::any_of(cache.together, [&](const Tensor& t) { return t.is_same(operand); });
+}
+
+}  // namespace
+
+CastCacheScope::CastCacheScope(bool enabled) noexcept
+    : previous_(std::exchange(cache.enabled, enabled)) {
+  ++cache.scopes;
+}
+
+CastCacheScope::~CastCacheScope() {
+  cache.enabled = previous_;
+  if (--cache.scopes > 0) return;
+  cache.casts.clear();
+  cache.together.clear();
+}
+
+bool CastCacheScope::active() noexcept { return cache.enabled; }
+
+Tensor cast_operand(const Tensor& operand, DType dtype) {
+  const NoGradGuard no_recording;
+  if (!cache.enabled || !is_parameter(operand.impl())) return operand.to(dtype);
+  if (is_cast_together(operand, dtype)) cast_now(std::exchange(cache.together, {}), dtype);
+  CachedCast& cached = cache.casts[&operand.impl()];
+  const StreamRef stream = current_stream(operand.device());
+  if (!cached.serves(dtype, stream)) {
+    cached = {};  // its memory may serve the next one
+    cached = CachedCast(operand, operand.to(dtype), stream);
+  }
+  // An alias: what an op makes of its operand must not change what the next one is given.
+  return cached.cast.detach();
+}
+
+void cast_together(std::span<const Tensor> leaves, DType dtype) {
+  if (!cache.enabled) return;
+  cache.together.assign(leaves.begin(), leaves.end());
+  cache.together_dtype = dtype;
 }
 
 std::vector<Tensor> cast_among(std::span<const Tensor> tensors) {

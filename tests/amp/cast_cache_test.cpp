@@ -57,6 +57,15 @@ class CastCache : public ::testing::TestWithParam<testing::Place> {
     return linear(x_, weight_.detach().to(DType::bf16)).to_vector<float>();
   }
 
+  /// Conversions one by one when the leaf is used in bf16.
+  static int casts_of(const Tensor& leaf) {
+    CastCount casts;
+    const Tensor cast = autograd::cast_operand(leaf, DType::bf16);
+    const int made = casts.take();
+    EXPECT_EQ(cast.to_vector<float>(), leaf.detach().to(DType::bf16).to_vector<float>());
+    return made;
+  }
+
   std::optional<testing::PlaceScope> place_;
   Tensor weight_, x_;
 };
@@ -129,21 +138,37 @@ TEST_P(CastCache, ConvertsLeavesTogetherAsOneByOne) {
   const Tensor other = parameter({7}), wide = parameter({3}).detach().to(DType::f64);
   const std::vector<Tensor> leaves{weight_, other, wide, x_};
   autograd::cast_together(leaves, DType::bf16);
-  EXPECT_TRUE(autograd::cast_among(leaves).empty()) << "no scope keeps casts";
+  EXPECT_EQ(casts_of(other), 1) << "no scope keeps casts";
   const Autocast mixed(DType::bf16);
   autograd::cast_together(leaves, DType::bf16);
+  EXPECT_TRUE(autograd::cast_among(leaves).empty()) << "nothing has used one of them";
+  const auto wanted = expected();
+  EXPECT_EQ(casts_of(other), 0) << "all are rounded by one call";
   const std::vector<Tensor> found = autograd::cast_among(leaves);
   ASSERT_EQ(found.size(), 2u) << "the parameters in f32";
   EXPECT_TRUE(found[0].is_same(weight_) && found[1].is_same(other));
-  const auto wanted = expected();
-  CastCount casts;
+  EXPECT_EQ(casts_of(weight_), 0);
   EXPECT_EQ(linear(x_, weight_).to_vector<float>(), wanted);
-  EXPECT_EQ(autograd::cast_operand(other, DType::bf16).to_vector<float>(),
-            other.detach().clone().to(DType::bf16).to_vector<float>());
-  EXPECT_EQ(casts.take(), 1) << "for what is expected";
   no_grad([&] { weight_.mul_(2.0); });
+  EXPECT_EQ(casts_of(weight_), 1) << "what was written to is converted again";
   EXPECT_EQ(linear(x_, weight_).to_vector<float>(), expected());
-  EXPECT_EQ(casts.take(), 1 + 1) << "what was written to is converted again";
+}
+
+TEST_P(CastCache, ConvertsTogetherWhatTheFirstUseFinds) {
+  const Autocast mixed(DType::bf16);
+  autograd::cast_together(std::vector{weight_}, DType::bf16);
+  if (device().is_cpu())
+    weight_.data<float>()[0] = 7.0F;  // no version tells of it
+  else
+    no_grad([&] { weight_.mul_(2.0); });
+  EXPECT_EQ(linear(x_, weight_).to_vector<float>(), expected());
+}
+
+TEST_P(CastCache, LeavesAloneWhatIsToBeConvertedTogetherToAnotherDType) {
+  const Autocast mixed(DType::bf16);
+  autograd::cast_together(std::vector{weight_, parameter({2})}, DType::f16);
+  EXPECT_EQ(casts_of(weight_), 1);
+  EXPECT_EQ(linear(x_, weight_).to_vector<float>(), expected());
 }
 
 TEST_P(CastCache, ServesEvaluationAndTrainingAlike) {

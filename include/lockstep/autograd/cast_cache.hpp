@@ -33,8 +33,9 @@ class CastCacheScope {
 /// another array, or is used on another stream.
 Tensor cast_operand(const Tensor& operand, DType dtype);
 
-/// Casts f32 leaves for `cast_operand` by one launch on a GPU, where they are f32 and a cache is
-/// active. Those that a collective still writes are left to the ops that wait for them.
+/// Has the first `cast_operand` of one of the leaves in that dtype cast all of them that are f32,
+/// by one launch on a GPU, until the end of the outermost scope; nothing where no cache is active.
+/// Those that a collective still writes by then are left to the ops that wait for them.
 /// @param dtype bf16 or f16.
 void cast_together(std::span<const Tensor> leaves, DType dtype);
 
