@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cublaslt/problem.hpp"
 
@@ -18,7 +19,10 @@ struct Algorithm {
   std::uint16_t align_a = 1, align_b = 1, align_c = 1, align_d = 1, align_bias = 1, align_aux = 1;
   std::uint16_t type_in = 0, type_out = 0;
   std::uint32_t epilogue = 0;
+  std::uint32_t unused = 0;
 };
+// As of the real library: a program that keeps an algorithm knows it again by its bytes.
+static_assert(std::has_unique_object_representations_v<Algorithm>);
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 
 /// Alignments in bytes that a caller promises or has.

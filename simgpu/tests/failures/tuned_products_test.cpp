@@ -4,6 +4,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -25,6 +26,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 /// The gradient of the weight is large enough to be measured, and small and deep enough for two
@@ -57,8 +59,18 @@ TEST_F(TunedProducts, AreMeasuredOnceForAllPrograms) {
   const auto lines = lines_of(file_);
   ASSERT_THAT(lines, SizeIs(2));  // a product, and one that adds to what is there
   EXPECT_THAT(lines[0], HasSubstr("cuBLASLt"));
+
+  // Kernels that cuBLASLt does not propose, as after a change of it, are not taken.
+  const std::string unknown_kernel(128, '7');
+  for (const std::string& line : lines)
+    std::ofstream(file_, std::ios::app)
+        << line.substr(0, line.find('\t') + 1) << unknown_kernel << "\t10.0\t12.0\n";
   run("Trains");
-  EXPECT_EQ(lines_of(file_), lines);
+  const auto renewed = lines_of(file_);
+  ASSERT_THAT(renewed, SizeIs(6));
+  for (int i = 4; i < 6; ++i) EXPECT_THAT(renewed[i], Not(HasSubstr(unknown_kernel)));
+  run("Trains");
+  EXPECT_EQ(lines_of(file_), renewed) << "the last line of a problem counts";
 }
 
 TEST_F(TunedProducts, AreReadBackAndLinesThatSaySomethingElseAreLeftOut) {
@@ -78,6 +90,24 @@ TEST_F(TunedProducts, AreReadBackAndLinesThatSaySomethingElseAreLeftOut) {
   EXPECT_FALSE(read.find("a third"));
   EXPECT_THAT(logged, AllOf(HasSubstr("line 2: not a tuned product"), HasSubstr("line 3"),
                             HasSubstr("line 4")));
+}
+
+TEST_F(TunedProducts, OfManyWritersAreAllThere) {
+  std::ofstream(file_) << "half a line";
+  constexpr int writers = 8, products = 40;
+  std::vector<std::thread> threads;
+  for (int writer = 0; writer < writers; ++writer)
+    threads.emplace_back([this, writer] {
+      cuda_kernels::TunedProducts own(file_);
+      for (int i = 0; i < products; ++i)
+        own.keep("writer " + std::to_string(writer) + ", product " + std::to_string(i), {}, 1, 2);
+    });
+  for (std::thread& each : threads) each.join();
+  const cuda_kernels::TunedProducts read(file_);
+  for (int writer = 0; writer < writers; ++writer)
+    for (int i = 0; i < products; ++i)
+      EXPECT_TRUE(read.find("writer " + std::to_string(writer) + ", product " + std::to_string(i)));
+  EXPECT_THAT(lines_of(file_), SizeIs(1 + writers * products));
 }
 
 TEST_F(TunedProducts, WithoutAFileToWriteAreToldAtOnce) {

@@ -1,11 +1,17 @@
 #include "backend/cuda/tuned_products.hpp"
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iomanip>
+#include <iterator>
 #include <sstream>
 #include <system_error>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "lockstep/observe/log.hpp"
 
@@ -33,6 +39,25 @@ std::optional<cublasLtMatmulAlgo_t> algorithm_of(const std::string& text) {
 
 bool is_time(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789.") == std::string::npos;
+}
+
+bool ends_within_a_line(int file) {
+  const off_t size = ::lseek(file, 0, SEEK_END);
+  char last = '\n';
+  return size > 0 && ::pread(file, &last, 1, size - 1) == 1 && last != '\n';
+}
+
+/// Adds a line by one write, behind half a line of a writer that was interrupted too. Others may
+/// write at once: the end of a file moves atomically on a local file system, and on NFS by the lock
+/// (open(2), flock(2)). One without locks is written without.
+bool append(const std::string& path, std::string line) {
+  const int file = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0) return false;
+  while (::flock(file, LOCK_EX) != 0 && errno == EINTR) {
+  }
+  if (ends_within_a_line(file)) line.insert(0, 1, '\n');
+  const bool is_whole = ::write(file, line.data(), line.size()) == std::ssize(line);
+  return ::close(file) == 0 && is_whole;  // unlocks; NFS tells of failed writes here
 }
 
 }  // namespace
@@ -73,7 +98,7 @@ bool TunedProducts::read(const std::string& line) {
     return false;
   const auto algorithm = algorithm_of(kernel);
   if (!algorithm || !is_time(time) || !is_time(time_of_first)) return false;
-  known_.try_emplace(problem, *algorithm);
+  known_.insert_or_assign(problem, *algorithm);
   return true;
 }
 
@@ -90,10 +115,9 @@ void TunedProducts::keep(const std::string& problem, const cublasLtMatmulAlgo_t&
   line << problem << '\t' << text_of(algorithm) << '\t' << std::fixed << std::setprecision(1)
        << microseconds << '\t' << microseconds_of_first << '\n';
   const std::lock_guard lock(mutex_);
-  if (!known_.try_emplace(problem, algorithm).second || !can_write_) return;
-  std::ofstream file(file_, std::ios::app);
-  file << line.str() << std::flush;
-  can_write_ = static_cast<bool>(file);
+  known_.insert_or_assign(problem, algorithm);
+  if (!can_write_) return;
+  can_write_ = append(file_, line.str());
   if (!can_write_)
     LOCKSTEP_LOG(warning, "LOCKSTEP_TUNED_PRODUCTS: writing ", file_,
                  " failed; what is measured from here on is not kept");

@@ -11,9 +11,10 @@ namespace lockstep::cuda_kernels {
 
 /// cuBLASLt's fastest kernels by problem, in a file that outlives the program: the variable
 /// LOCKSTEP_TUNED_PRODUCTS names it. A line a problem: device and version of cuBLASLt, the problem,
-/// the kernel in hexadecimal digits, its microseconds and those of the heuristics' first; the first
-/// line of a problem counts. Programs and ranks may share the file: lines are written whole, and
-/// what others have added is known from the next start on. Any thread may call.
+/// the kernel in hexadecimal digits, its microseconds and those of the heuristics' first; the last
+/// line of a problem counts. Programs and ranks may share the file, on NFS too: lines are written
+/// whole, one at a time, and what others have added is known from the next start on. Any thread may
+/// call.
 class TunedProducts {
  public:
   /// Those of the variable's file, read by the first call; null where it is not set.
@@ -24,7 +25,7 @@ class TunedProducts {
   explicit TunedProducts(std::string file);
 
   std::optional<cublasLtMatmulAlgo_t> find(const std::string& problem) const;
-  /// Adds a line; a failed write is a warning, and the last.
+  /// Adds a line, in the stead of one of the problem; a failed write is a warning, and the last.
   void keep(const std::string& problem, const cublasLtMatmulAlgo_t& algorithm, double microseconds,
             double microseconds_of_first);
 
