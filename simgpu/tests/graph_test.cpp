@@ -283,5 +283,44 @@ TEST_F(Graph, BecomesPartOfAnotherWhoseCaptureLaunchesIt) {
   cudaGraphDestroy(outer);
 }
 
+/// A copy from a variable of this function, which a graph reads when it is launched.
+[[gnu::noinline]] void copy_own_variable(char* to, cudaStream_t stream) {
+  volatile int value = 5;
+  EXPECT_EQ(cudaMemcpyAsync(to, const_cast<const int*>(&value), sizeof value,
+                            cudaMemcpyHostToDevice, stream),
+            cudaSuccess);
+}
+
+TEST_F(Graph, ThatReadsTheStackOfAFunctionThatHasReturnedIsReported) {
+  begin();
+  copy_own_variable(data_, a_);
+  ASSERT_EQ(cudaStreamEndCapture(a_, &graph_), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&executable_, graph_, 0), cudaSuccess);
+  EXPECT_EQ(reports_.size(), 0u);
+  ASSERT_EQ(cudaGraphLaunch(executable_, a_), cudaSuccess);
+  drain();
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_EQ(reports_[0].finding, Finding::use_after_free);
+  for (const char* words : {"cudaMemcpyAsync in a graph reads 4 bytes of the host's stack",
+                            "captured at copy_own_variable"})
+    EXPECT_NE(reports_[0].text.find(words), std::string::npos) << reports_[0].text;
+}
+
+TEST_F(Graph, MayReadAndWriteVariablesOfFunctionsThatHaveNotReturned) {
+  const int value = 5;
+  int back = 0;
+  begin();
+  cudaMemcpyAsync(data_, &value, sizeof value, cudaMemcpyHostToDevice, a_);
+  cudaMemcpyAsync(&back, data_, sizeof back, cudaMemcpyDeviceToHost, a_);
+  ASSERT_EQ(cudaStreamEndCapture(a_, &graph_), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&executable_, graph_, 0), cudaSuccess);
+  const auto launch = [&] { EXPECT_EQ(cudaGraphLaunch(executable_, a_), cudaSuccess); };
+  launch();
+  std::thread(launch).join();
+  drain();
+  EXPECT_EQ(back, 5);
+  EXPECT_EQ(reports_.size(), 0u);
+}
+
 }  // namespace
 }  // namespace simgpu

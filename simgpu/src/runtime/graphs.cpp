@@ -2,10 +2,12 @@
 #include <atomic>
 
 #include "base/leaks.hpp"
+#include "base/report.hpp"
 #include "engine/capture.hpp"
 #include "engine/entry.hpp"
 #include "engine/graph.hpp"
 #include "engine/host.hpp"
+#include "memory/stack_memory.hpp"
 #include "simgpu/simgpu.hpp"
 
 namespace simgpu {
@@ -36,6 +38,22 @@ cudaError_t instantiate(cudaGraphExec_t* to, cudaGraph_t graph, unsigned long lo
 }
 
 std::atomic<std::size_t> launched{0};
+
+/// Nodes read and write the host's memory at each launch, which must be there still. Of that on the
+/// stack it shows where the function has returned, whose caller's `frame` is given.
+void check_stack(const CUgraphExec_st& executable, const void* frame) {
+  for (const GraphStep& step : executable.steps) {
+    if (step.operation.accesses_are_bounds) continue;
+    for (const Access& access : step.operation.accesses)
+      if (access.bytes > 0 && is_left_stack(access.data, frame))
+        report(Finding::use_after_free,
+               step.operation.name + " in a graph " + (access.writes ? "writes " : "reads ") +
+                   std::to_string(access.bytes) +
+                   " bytes of the host's stack, of a function that has returned: the host's memory "
+                   "is used at each launch, and must be kept for as long\n  captured at " +
+                   describe(step.operation.site) + "\n  launched at " + describe(CallSite::here()));
+  }
+}
 
 cudaError_t launch(CUgraphExec_st& executable, cudaStream_t handle) {
   Machine& machine = Machine::instance();
@@ -171,8 +189,10 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t) {
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   static EntryPoint entry("cudaGraphLaunch");
+  const void* const callers_frame = __builtin_dwarf_cfa();
   return entry.call([&] {
     if (executable == nullptr) return cudaErrorInvalidValue;
+    simgpu::check_stack(*executable, callers_frame);
     return simgpu::launch(*executable, stream);
   });
 }
