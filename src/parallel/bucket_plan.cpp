@@ -9,7 +9,9 @@
 namespace lockstep::parallel {
 namespace {
 
-constexpr std::int64_t alignment_bytes = 64;
+/// A line of a CPU's cache; on a GPU what blocks of its memory are aligned to, which cuBLASLt has
+/// kernels for that it would not take otherwise.
+std::int64_t alignment_on(Device device) { return device.is_cpu() ? 64 : 256; }
 
 void check_order(std::size_t count, std::span<const std::size_t> order) {
   std::vector<bool> seen(count, false);
@@ -29,7 +31,8 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 
 /// Gives every gradient its place.
 void lay_out(Bucket& bucket, std::span<const ParameterInfo> parameters, int parts) {
-  const std::int64_t aligned = alignment_bytes / static_cast<std::int64_t>(size_of(bucket.dtype));
+  const std::int64_t aligned =
+      alignment_on(bucket.device) / static_cast<std::int64_t>(size_of(bucket.dtype));
   for (const std::size_t index : bucket.parameters) {
     bucket.offsets.push_back(bucket.numel);
     bucket.numel += round_up(parameters[index].numel, aligned);
@@ -75,7 +78,8 @@ std::vector<Bucket> in_order_of_completion(std::vector<Planned> closed,
 
 std::size_t bytes_in_bucket(const ParameterInfo& parameter) {
   const auto element = static_cast<std::int64_t>(size_of(parameter.dtype));
-  return static_cast<std::size_t>(round_up(parameter.numel * element, alignment_bytes));
+  return static_cast<std::size_t>(
+      round_up(parameter.numel * element, alignment_on(parameter.device)));
 }
 
 std::vector<Bucket> cut_buckets(std::span<const ParameterInfo> parameters,

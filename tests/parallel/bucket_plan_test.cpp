@@ -97,6 +97,17 @@ TEST(BucketPlan, AlignsEveryGradientTo64Bytes) {
   EXPECT_EQ(plan[0].numel, 64);
 }
 
+TEST(BucketPlan, AlignsGradientsAndPartsOnAGpuAsItsMemoryIs) {
+  const std::vector<ParameterInfo> parameters{{.numel = 1, .device = cuda(0)},
+                                              {.numel = 65, .device = cuda(0)},
+                                              {.numel = 64, .device = cuda(0)}};
+  const auto plan = plan_buckets(parameters, in_order(3), {}, 3);
+  ASSERT_EQ(plan.size(), 1u);
+  EXPECT_EQ(plan[0].offsets, (std::vector<std::int64_t>{0, 64, 192}));
+  EXPECT_EQ(plan[0].numel, 3 * 128) << "three parts of a multiple of 256 bytes";
+  EXPECT_EQ(bytes_in_bucket(parameters[0]), 256u);
+}
+
 TEST(BucketPlan, CoversEachParameterOnceForAnyCap) {
   std::vector<ParameterInfo> parameters;
   for (std::int64_t i = 0; i < 50; ++i) parameters.push_back({.numel = 1 + i * 7 % 23});

@@ -33,7 +33,8 @@ struct BucketCaps {
 struct Bucket {
   /// Indices of parameters, in the order in which they become ready.
   std::vector<std::size_t> parameters;
-  /// First element of each parameter's gradient; every one is aligned to 64 bytes.
+  /// First element of each parameter's gradient; every one is aligned to 64 bytes, on
+  /// a GPU to 256.
   std::vector<std::int64_t> offsets;
   /// Elements of the array, gaps included.
   std::int64_t numel = 0;

@@ -34,7 +34,8 @@ class GatheredParameters;
 /// The parameters of a reducer's buckets, and of each the *shard* that this rank's optimizer
 /// updates. Every bucket's parameters lie in one array, as their gradients do, of which each rank
 /// has an equal part: a shard is what lies in it of a parameter, all of it, some, or nothing. So
-/// nothing need be divisible, and what is filled up is a bucket's end, to 64 bytes a rank.
+/// nothing need be divisible, and what is filled up is a bucket's end, to 64 bytes a rank (on
+/// a GPU 256).
 ///
 /// Shards are leaves that share memory with their parameters. Their gradients are this rank's part
 /// of the averages. Behind an optimizer's update of them all-gathers of the buckets that it changed
