@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <sstream>
 
@@ -44,6 +45,7 @@ class Loading {
     if (strict) {
       for (const auto& name : report_.missing) faults_ << "\n  " << name << ": missing";
       for (const auto& name : report_.unexpected) faults_ << "\n  " << name << ": unexpected";
+      tell_prefix();
     }
     const std::string faults = faults_.str();
     LOCKSTEP_CHECK(faults.empty(), InvalidArgument, "load_state_dict:", faults);
@@ -62,6 +64,18 @@ class Loading {
     else if (value.dtype() != target.dtype())
       faults_ << "\n  " << name << ": dtype " << value.dtype() << ", expected " << target.dtype()
               << " (convert with to(dtype))";
+  }
+
+  /// Checkpoints of PyTorch's wrappers have one more name before all others ("module.").
+  void tell_prefix() {
+    if (report_.unexpected.empty()) return;
+    const std::string prefix = report_.unexpected[0].substr(0, report_.unexpected[0].find('.') + 1);
+    const auto fits_without = [&](const std::string& name) {
+      return name.starts_with(prefix) && slot_of_name_.contains(name.substr(prefix.size()));
+    };
+    if (!prefix.empty() && std::ranges::all_of(report_.unexpected, fits_without))
+      faults_ << "\n  without \"" << prefix << "\", which a wrapper has put before them, "
+              << "the unexpected names are this module's: take it off";
   }
 
   std::vector<Slot> slots_;

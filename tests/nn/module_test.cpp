@@ -18,6 +18,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::ThrowsMessage;
 
 struct Net : nn::Module {
   nn::Child<nn::Linear> first{this, "first", 3, 4};
@@ -409,6 +411,18 @@ TEST(StateDict, NamesEveryFaultAndChangesNothing) {
     EXPECT_THAT(what, HasSubstr("final.weight: unexpected"));
   }
   EXPECT_TRUE(equal(net->scale, before));
+}
+
+TEST(StateDict, OfAWrappedModuleIsToldByItsPrefix) {
+  const auto net = nn::make<Net>();
+  NamedTensors state = net->state_dict();
+  for (auto& [name, value] : state) name = "module." + name;
+  EXPECT_THAT([&] { net->load_state_dict(state); },
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("without \"module.\", which a wrapper has put before them")));
+  state.emplace_back("module.more", zeros({1}));
+  EXPECT_THAT([&] { net->load_state_dict(state); },
+              ThrowsMessage<InvalidArgument>(Not(HasSubstr("wrapper"))));
 }
 
 TEST(StateDict, ReportsWhatItSkipsWhenNotStrict) {
