@@ -1,6 +1,5 @@
 #include "lockstep/models/gpt2.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -10,6 +9,7 @@
 #include "lockstep/autograd/ops/shape.hpp"
 #include "lockstep/nn/init.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "models/check_sizes.hpp"
 #include "nn/residual.hpp"
 
 namespace lockstep::models {
@@ -23,10 +23,11 @@ nn::LayerNormOptions norm_options(const Gpt2Options& options) {
 }
 
 const Gpt2Options& checked(const Gpt2Options& options) {
-  const auto smallest = std::min(
-      {options.layers, options.heads, options.channels, options.context, options.vocabulary});
-  LOCKSTEP_CHECK(smallest >= 1, InvalidArgument, "GPT-2: all sizes must be at least 1, got ",
-                 smallest);
+  check_sizes("GPT-2", {{"layers", options.layers},
+                        {"heads", options.heads},
+                        {"channels", options.channels},
+                        {"context", options.context},
+                        {"vocabulary", options.vocabulary}});
   LOCKSTEP_CHECK(options.channels % options.heads == 0, InvalidArgument, "GPT-2: ", options.heads,
                  " heads do not divide ", options.channels, " channels");
   return options;

@@ -1,6 +1,5 @@
 #include "lockstep/models/llama.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <sstream>
@@ -12,17 +11,21 @@
 #include "lockstep/autograd/ops/shape.hpp"
 #include "lockstep/nn/init.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "models/check_sizes.hpp"
 #include "nn/residual.hpp"
 
 namespace lockstep::models {
 namespace {
 
 const LlamaOptions& checked(const LlamaOptions& options) {
-  const auto smallest =
-      std::min({options.layers, options.heads, options.kv_heads, options.head_dim, options.channels,
-                options.intermediate, options.context, options.vocabulary});
-  LOCKSTEP_CHECK(smallest >= 1, InvalidArgument, "Llama: all sizes must be at least 1, got ",
-                 smallest);
+  check_sizes("Llama", {{"layers", options.layers},
+                        {"heads", options.heads},
+                        {"kv_heads", options.kv_heads},
+                        {"head_dim", options.head_dim},
+                        {"channels", options.channels},
+                        {"intermediate", options.intermediate},
+                        {"context", options.context},
+                        {"vocabulary", options.vocabulary}});
   LOCKSTEP_CHECK(options.heads % options.kv_heads == 0, InvalidArgument,
                  "Llama: ", options.kv_heads, " heads of keys and values do not divide ",
                  options.heads, " heads");

@@ -1,6 +1,5 @@
 #include "lockstep/models/vit.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <sstream>
@@ -10,6 +9,7 @@
 #include "lockstep/autograd/ops/shape.hpp"
 #include "lockstep/nn/init.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "models/check_sizes.hpp"
 #include "nn/residual.hpp"
 
 namespace lockstep::models {
@@ -18,11 +18,14 @@ namespace {
 using Options = VisionTransformerOptions;
 
 const Options& checked(const Options& options) {
-  const auto smallest =
-      std::min({options.image_size, options.patch_size, options.in_channels, options.layers,
-                options.heads, options.hidden_dim, options.mlp_dim, options.num_classes});
-  LOCKSTEP_CHECK(smallest >= 1, InvalidArgument,
-                 "VisionTransformer: all sizes must be at least 1, got ", smallest);
+  check_sizes("VisionTransformer", {{"image_size", options.image_size},
+                                    {"patch_size", options.patch_size},
+                                    {"in_channels", options.in_channels},
+                                    {"layers", options.layers},
+                                    {"heads", options.heads},
+                                    {"hidden_dim", options.hidden_dim},
+                                    {"mlp_dim", options.mlp_dim},
+                                    {"num_classes", options.num_classes}});
   LOCKSTEP_CHECK(options.image_size % options.patch_size == 0, InvalidArgument,
                  "VisionTransformer: patches of ", options.patch_size,
                  " pixels do not divide images of ", options.image_size);
@@ -142,8 +145,9 @@ VisionTransformer::VisionTransformer(const Options& options)
 
 Tensor VisionTransformer::forward(const Tensor& images) const {
   const std::int64_t side = options_.image_size;
-  LOCKSTEP_CHECK(images.dim() == 4 && images.size(2) == side && images.size(3) == side,
-                 InvalidArgument, "VisionTransformer: images of shape ", images.shape(),
+  const bool fits = images.dim() == 4 && images.size(1) == options_.in_channels &&
+                    images.size(2) == side && images.size(3) == side;
+  LOCKSTEP_CHECK(fits, InvalidArgument, "VisionTransformer: images of shape ", images.shape(),
                  "; expected [N, ", options_.in_channels, ", ", side, ", ", side, "]");
   const Tensor patches = conv_proj(images).flatten(2).transpose(1, 2);
   const std::array parts{class_token.expand({images.size(0), 1, options_.hidden_dim}), patches};

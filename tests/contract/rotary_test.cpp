@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include <gmock/gmock.h>
+
 #include "contract/backends.hpp"
 #include "lockstep/autograd/ops/attention.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
@@ -100,6 +102,12 @@ TEST(RotaryEmbedding, RefusesWhatDoesNotFit) {
   EXPECT_THROW(rotary_embedding(x, angles, zeros({3, 1, 4, 3})), InvalidArgument);
   EXPECT_THROW(rotary_embedding(x, angles, zeros({2, 3, 4, 3})), InvalidArgument);
   EXPECT_THROW(rotary_embedding(x, angles, zeros({4, 3}, {DType::i64})), InvalidArgument);
+  for (const Shape& shape : {Shape{5, 3}, Shape{2, 3, 4, 3}, Shape{1, 1, 1, 4, 3}})
+    EXPECT_THAT([&] { rotary_embedding(x, zeros(shape), angles); },
+                ::testing::ThrowsMessage<InvalidArgument>(::testing::HasSubstr(
+                    detail::concat("rotary_embedding: cos or sin of dtype f32 and shape ", shape,
+                                   "; expected floating ones, rows of 3, that broadcast to "
+                                   "[2, 1, 4, 3]"))));
   Tensor learned = zeros({4, 3});
   learned.set_requires_grad();
   EXPECT_THROW(rotary_embedding(x, learned, angles), Unsupported);

@@ -296,7 +296,9 @@ TEST(Gpt2, StartsAsPublished) {
 
 TEST(Gpt2, RefusesWhatDoesNotFit) {
   EXPECT_THROW(models::gpt2({.heads = 5}), InvalidArgument);
-  EXPECT_THROW(models::gpt2({.layers = 0}), InvalidArgument);
+  EXPECT_THAT([] { models::gpt2({.layers = 0}); },
+              ::testing::ThrowsMessage<InvalidArgument>(
+                  ::testing::HasSubstr("GPT-2: layers = 0; all sizes must be at least 1")));
   const auto model = models::gpt2(tiny);
   EXPECT_THROW(model(tensor<std::int64_t>({1, 2})), InvalidArgument);
   EXPECT_THROW(model(zeros({1, 7}, {DType::i64})), InvalidArgument);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -205,7 +206,12 @@ TEST(VisionTransformer, RefusesWhatDoesNotFit) {
   EXPECT_THROW(make({.heads = 5}), InvalidArgument);
   EXPECT_THROW(make({.layers = 0}), InvalidArgument);
   EXPECT_THROW(make(tiny)(zeros({1, 3, 16, 20})), InvalidArgument);
-  EXPECT_THROW(make(tiny)(zeros({1, 1, 16, 16})), InvalidArgument);
+  EXPECT_THAT(
+      [&] {
+        make(tiny)(zeros({1, 1, 16, 16}));
+      },
+      ::testing::ThrowsMessage<InvalidArgument>(
+          ::testing::HasSubstr("images of shape [1, 1, 16, 16]; expected [N, 3, 16, 16]")));
 }
 
 }  // namespace

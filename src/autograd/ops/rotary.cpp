@@ -17,6 +17,13 @@ void check_heads(std::string_view op, const Tensor& x) {
                  ": input of shape ", x.shape(), "; expected [N, H, T, D] with an even D");
 }
 
+bool broadcasts_to(const Shape& from, const Shape& to) {
+  if (from.size() > to.size()) return false;
+  for (int i = 1; i <= from.size(); ++i)
+    if (from[from.size() - i] != 1 && from[from.size() - i] != to[to.size() - i]) return false;
+  return true;
+}
+
 /// A table as kernels read it: [N, T, D / 2] in the dtype that they compute in, for x.
 Tensor table_for(std::string_view op, const Tensor& x, const Tensor& table) {
   const Shape wanted{x.size(0), 1, x.size(2), x.size(3) / 2};
@@ -24,8 +31,7 @@ Tensor table_for(std::string_view op, const Tensor& x, const Tensor& table) {
   LOCKSTEP_CHECK(!recording(table), Unsupported, op,
                  ": cos or sin requires a gradient, which this op does not compute; detach() it");
   const bool fits = is_floating(table.dtype()) && table.dim() >= 1 &&
-                    table.size(-1) == wanted.back() &&
-                    broadcast_shapes(table.shape(), wanted) == wanted;
+                    table.size(-1) == wanted.back() && broadcasts_to(table.shape(), wanted);
   LOCKSTEP_CHECK(fits, InvalidArgument, op, ": cos or sin of dtype ", table.dtype(), " and shape ",
                  table.shape(), "; expected floating ones, rows of ", wanted.back(),
                  ", that broadcast to ", wanted);
