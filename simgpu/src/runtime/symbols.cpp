@@ -17,9 +17,11 @@ std::byte* memory_of(const void* symbol, std::size_t offset) {
 }
 
 /// Calls `copy` with where the variable's bytes lie. No copy goes past its end.
+/// @param wrong the direction away from where the call copies to.
 template <class Copying>
 cudaError_t with_variable(const void* symbol, std::size_t bytes, std::size_t offset,
-                          const Copying& copy) {
+                          cudaMemcpyKind kind, cudaMemcpyKind wrong, const Copying& copy) {
+  if (kind == cudaMemcpyHostToHost || kind == wrong) return cudaErrorInvalidMemcpyDirection;
   std::byte* const data = memory_of(symbol, offset);
   if (!data) return cudaErrorInvalidSymbol;
   const std::size_t all = *bytes_of_variable(symbol);
@@ -56,9 +58,10 @@ cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, std::size_t
                                std::size_t offset, cudaMemcpyKind kind) {
   static EntryPoint entry("cudaMemcpyToSymbol", Allowed::not_capturing);
   return entry.call([&] {
-    return simgpu::with_variable(symbol, bytes, offset, [&](void* to) {
-      return simgpu::copy_now("cudaMemcpyToSymbol", simgpu::contiguous(to, from, bytes), kind);
-    });
+    return simgpu::with_variable(
+        symbol, bytes, offset, kind, cudaMemcpyDeviceToHost, [&](void* to) {
+          return simgpu::copy_now("cudaMemcpyToSymbol", simgpu::contiguous(to, from, bytes), kind);
+        });
   });
 }
 
@@ -66,10 +69,11 @@ cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, std::s
                                     std::size_t offset, cudaMemcpyKind kind, cudaStream_t stream) {
   static EntryPoint entry("cudaMemcpyToSymbolAsync");
   return entry.call([&] {
-    return simgpu::with_variable(symbol, bytes, offset, [&](void* to) {
-      return simgpu::copy_async("cudaMemcpyToSymbolAsync", simgpu::contiguous(to, from, bytes),
-                                kind, stream);
-    });
+    return simgpu::with_variable(
+        symbol, bytes, offset, kind, cudaMemcpyDeviceToHost, [&](void* to) {
+          return simgpu::copy_async("cudaMemcpyToSymbolAsync", simgpu::contiguous(to, from, bytes),
+                                    kind, stream);
+        });
   });
 }
 
@@ -77,9 +81,11 @@ cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, std::size_t bytes
                                  std::size_t offset, cudaMemcpyKind kind) {
   static EntryPoint entry("cudaMemcpyFromSymbol", Allowed::not_capturing);
   return entry.call([&] {
-    return simgpu::with_variable(symbol, bytes, offset, [&](const void* from) {
-      return simgpu::copy_now("cudaMemcpyFromSymbol", simgpu::contiguous(to, from, bytes), kind);
-    });
+    return simgpu::with_variable(
+        symbol, bytes, offset, kind, cudaMemcpyHostToDevice, [&](const void* from) {
+          return simgpu::copy_now("cudaMemcpyFromSymbol", simgpu::contiguous(to, from, bytes),
+                                  kind);
+        });
   });
 }
 
@@ -88,9 +94,10 @@ cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, std::size_t 
                                       cudaStream_t stream) {
   static EntryPoint entry("cudaMemcpyFromSymbolAsync");
   return entry.call([&] {
-    return simgpu::with_variable(symbol, bytes, offset, [&](const void* from) {
-      return simgpu::copy_async("cudaMemcpyFromSymbolAsync", simgpu::contiguous(to, from, bytes),
-                                kind, stream);
-    });
+    return simgpu::with_variable(
+        symbol, bytes, offset, kind, cudaMemcpyHostToDevice, [&](const void* from) {
+          return simgpu::copy_async("cudaMemcpyFromSymbolAsync",
+                                    simgpu::contiguous(to, from, bytes), kind, stream);
+        });
   });
 }

@@ -243,6 +243,10 @@ TEST(CudaSource, HasVariablesOfTheDevice) {
   CHECK(cudaGetSymbolSize(&bytes, totals));
   EXPECT_EQ(bytes, sizeof totals);
   EXPECT_EQ(cudaMemcpyToSymbol(totals, &last, 4, 13), cudaErrorInvalidValue);
+  for (const cudaMemcpyKind kind : {cudaMemcpyHostToHost, cudaMemcpyDeviceToHost})
+    EXPECT_EQ(cudaMemcpyToSymbol(totals, &last, 4, 0, kind), cudaErrorInvalidMemcpyDirection);
+  for (const cudaMemcpyKind kind : {cudaMemcpyHostToHost, cudaMemcpyHostToDevice})
+    EXPECT_EQ(cudaMemcpyFromSymbol(&last, totals, 4, 0, kind), cudaErrorInvalidMemcpyDirection);
   EXPECT_EQ(cudaGetSymbolSize(&bytes, last), cudaErrorInvalidSymbol);
   static_cast<void>(cudaGetLastError());
   EXPECT_TRUE(findings.all().empty()) << findings.text();
