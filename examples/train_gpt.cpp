@@ -321,16 +321,17 @@ int run(ls::Session& session, CLI::App& app, Options o) {
     divergence->run();
   }
   if (averaging) averaging->synchronize();
-  if (code != 0) return code;
+  if (code == ls::StopRequest::exit_code) return code;
   if (o.communication.plan == "measured" && session.is_main()) std::cout << replica.report();
   tell_stragglers(replica, session);
   const auto scope = step.evaluation();
-  if (!session.is_main()) return 0;
-  if (!o.save.empty()) ls::models::save_hugging_face(*model, o.save);
-  if (batches.held_out() && o.sample > 0)
-    std::cout << "--- sample ---\n"
-              << generate(*model, "The ", o, session.device()) << "\n--------------" << std::endl;
-  return 0;
+  if (session.is_main()) {
+    if (!o.save.empty()) ls::models::save_hugging_face(*model, o.save);
+    if (batches.held_out() && o.sample > 0)
+      std::cout << "--- sample ---\n"
+                << generate(*model, "The ", o, session.device()) << "\n--------------" << std::endl;
+  }
+  return examples::leave_together(session, code);
 }
 
 }  // namespace

@@ -94,11 +94,13 @@ int train_images(lockstep::Session& session, lockstep::DistributedDataParallel<M
   const int code =
       loop.run(batches, [&](auto& batch) { return memory([&] { return step(batch); }); });
   report.finish(step);
-  if (code != 0 || !session.is_main() || o.save.empty()) return code;
+  if (code == ls::StopRequest::exit_code) return code;
   const auto scope = step.evaluation();
-  if (o.save.has_parent_path()) std::filesystem::create_directories(o.save.parent_path());
-  ls::io::save_safetensors(o.save, replica.module().state_dict());
-  return 0;
+  if (session.is_main() && !o.save.empty()) {
+    if (o.save.has_parent_path()) std::filesystem::create_directories(o.save.parent_path());
+    ls::io::save_safetensors(o.save, replica.module().state_dict());
+  }
+  return leave_together(session, code);
 }
 
 }  // namespace examples

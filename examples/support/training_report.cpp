@@ -34,6 +34,8 @@ void TrainingReport::tell(const train::StepReport& step) {
                          {options_.unit + "_per_s", rate},
                          {"ms", step.seconds * 1e3}};
   if (step.grad_norm) fields.insert(fields.begin() + 2, {"grad_norm", *step.grad_norm});
+  if (loop_.checkpoints())
+    fields.emplace_back("failed_saves", static_cast<double>(loop_.checkpoints()->failed_saves()));
   log_.write(fields);
   progress_->show(step.step, step.loss, rate, options_.unit);
 }
@@ -59,8 +61,15 @@ void TrainingReport::finish(const train::Step& step) {
   if (stopping.should_stop())
     std::cout << "no better in " << bad << " evaluations: stopped after step " << loop_.steps()
               << std::endl;
+  const std::int64_t failed = loop_.checkpoints() ? loop_.checkpoints()->failed_saves() : 0;
+  if (failed > 0) std::cout << "checkpoints that were not saved: " << failed << std::endl;
   if (evaluations_ > 1 && best_step >= 0)
     std::cout << "best after step " << best_step << ": " << options_.describe(best) << std::endl;
+}
+
+int leave_together(lockstep::Session& session, int code) {
+  if (code != 0) session.host_world()->barrier().synchronize();
+  return code;
 }
 
 }  // namespace examples

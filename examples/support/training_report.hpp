@@ -51,4 +51,8 @@ class TrainingReport {
   int evaluations_ = 0;
 };
 
+/// Waits until rank 0 has written what was trained: the first rank that returns a code but 0 from
+/// Session::run ends all. @return the code.
+int leave_together(lockstep::Session& session, int code);
+
 }  // namespace examples

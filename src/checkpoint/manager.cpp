@@ -168,8 +168,8 @@ struct Manager::State {
   std::string refusal;                      // of this rank, to the writer
   std::string writer_error;                 // of the writer while it writes
   std::string error;
-  std::int64_t failed = 0;
-  std::optional<Pace> pace;  // from the first question on
+  std::atomic<std::int64_t> failed = 0;  // saves
+  std::optional<Pace> pace;              // from the first question on
   Clock::time_point last_save, last_question;
   std::int64_t last_question_step = 0;
   double stall = 0;                 // of the last save, in its call
@@ -301,10 +301,12 @@ void Manager::State::write() {
   if (writer_error.empty()) {
     note_saved(snapshot.step);
     if (folder) prune();
-  } else if (group->rank() == 0) {
+    return;
+  }
+  ++failed;
+  if (group->rank() == 0)
     LOCKSTEP_LOG(warning, "the checkpoint of step ", snapshot.step,
                  " was not saved: ", writer_error);
-  }
 }
 
 void Manager::State::prune() {
@@ -431,10 +433,7 @@ bool Manager::wait() {
     state_->throttle.hurry();
     if (state_->writer.joinable()) state_->writer.join();
     state_->error = std::exchange(state_->writer_error, {});
-    if (state_->error.empty())
-      state_->saved = state_->snapshot.step;
-    else
-      ++state_->failed;
+    if (state_->error.empty()) state_->saved = state_->snapshot.step;
   }
   return state_->error.empty();
 }

@@ -138,8 +138,7 @@ int Loop::finish() {
     if (!is_saved &&
         (!state.is_stopped || has_time(*state.group, *state.stop, save_time, state.saved)))
       state.save();
-    LOCKSTEP_CHECK(state.checkpoints->wait(), Error,
-                   "the last checkpoint was not saved: ", state.checkpoints->error());
+    if (!state.checkpoints->wait()) return not_saved;
   }
   return state.is_stopped ? StopRequest::exit_code : 0;
 }

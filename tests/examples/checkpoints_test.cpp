@@ -5,6 +5,7 @@
 
 #include "examples/jobs.hpp"
 #include "examples/resnet_job.hpp"
+#include "lockstep/train/loop.hpp"
 
 namespace examples::testing {
 namespace {
@@ -127,6 +128,29 @@ TEST(Checkpoints, TrainGptStopsForLackOfImprovementAtTheSameStepAgainAndKeepsThe
       run_command(command("lockstep_checkpoint", "list " + (folder / "run").string())).output;
   EXPECT_THAT(list, ::testing::ContainsRegex("step-" + std::to_string(best) +
                                              "  [0-9]+ bytes  metric [0-9.]+  best\n"));
+}
+
+// A limit on files stands in for a full disk: it leaves room for the weights, and not for the two
+// moments of each.
+TEST(Checkpoints, ThatFindNoRoomLeaveTheTrainedWeightsAndACount) {
+  const TemporaryFolder folder;
+  const auto file = [&](const char* name) { return (folder / name).string(); };
+  const std::string program = tiny_gpt("--steps 6 --save " + file("weights.safetensors"));
+  const std::string ranks = command("lockstep_run", "-n 2 --max-restarts 0 -- sh ");
+  const auto whole = run_command(ranks + folder.write("whole.sh", "exec " + program).string(), 100);
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  const std::string expected = read_file(file("weights.safetensors"));
+  fs::remove(file("weights.safetensors"));
+  const fs::path limited = folder.write(
+      "limited.sh", "trap '' XFSZ; ulimit -f " + std::to_string(expected.size() * 3 / 2 / 512) +
+                        "; exec " + program + " --save-every 2 --checkpoint-dir " + file("run") +
+                        " --log " + file("log"));
+  const auto full = run_command(ranks + limited.string(), 100);
+  EXPECT_EQ(full.exit_code, lockstep::train::Loop::not_saved) << full.output;
+  EXPECT_THAT(full.output, HasSubstr("the checkpoint of step 6 was not saved: "));
+  EXPECT_THAT(full.output, HasSubstr("checkpoints that were not saved: "));
+  EXPECT_EQ(read_file(file("weights.safetensors")) == expected, true) << full.output;
+  EXPECT_GE(read_log(file("log")).back().at("failed_saves"), 1);
 }
 
 TEST(Checkpoints, OfAnotherModelAreOneReportAndCode2) {

@@ -233,6 +233,30 @@ TEST(TrainLoop, KeepsItsBestCheckpointBesideABetterOneOfAnotherRun) {
   EXPECT_THAT(run(11, true, 3, 2), ElementsAre(2, 6, 11));
 }
 
+TEST(TrainLoop, ReturnsThatTheEndWasNotSavedAndLeavesWhatWasTrained) {
+  const TemporaryFolder folder;
+  const fs::path run = folder / "run";
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Training training(group);
+    Loop loop(group, {.steps = 7,
+                      .checkpoint_dir = run,
+                      .checkpoints = {.interval = checkpoint::SaveInterval::every_steps(3)}});
+    loop.add(training.step);
+    EXPECT_EQ(loop.run(training.loader,
+                       [&](auto& batch) {
+                         if (loop.steps() == 4 && group->rank() == 0) {
+                           loop.checkpoints()->wait();
+                           fs::rename(run, folder / "elsewhere");
+                         }
+                         return training.step(batch);
+                       }),
+              Loop::not_saved);
+    EXPECT_EQ(loop.steps(), 7);
+    EXPECT_EQ(loop.checkpoints()->failed_saves(), 2);  // of steps 6 and 7
+  });
+  EXPECT_EQ(checkpoint::newest(folder / "elsewhere")->step, 3);
+}
+
 /// How a run went.
 struct Outcome {
   int code = 0;

@@ -122,7 +122,7 @@ class Manager {
   /// that it let pass because nobody waited: what the next will take with `wait`; 0 before the
   /// first.
   std::chrono::duration<double> save_time() const noexcept;
-  /// How many saves have failed, of those that were waited for.
+  /// How many saves have failed so far, also of those that nobody has waited for yet.
   std::int64_t failed_saves() const noexcept;
 
   /// Loads the newest checkpoint; one with damage is told as a warning, and the one before is

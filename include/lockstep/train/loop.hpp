@@ -72,13 +72,19 @@ class Loop {
   void add(std::string name, T&... objects) {
     if (checkpoints()) checkpoints()->add(std::move(name), objects...);
   }
+  /// What `run` returns where the end could not be saved.
+  static constexpr int not_saved = 1;
+
   /// The checkpoints; null without a `checkpoint_dir`.
   checkpoint::Manager* checkpoints() noexcept;
 
   /// Makes all steps that are left, and saves the end.
   /// @param batches a DataLoader, or what is a range, has a size and counts samples as one.
   /// @param step takes a batch, and returns a StepResult or a loss.
-  /// @return the program's exit code: 0, or StopRequest::exit_code if it shall be started again.
+  /// @return the program's exit code, alike on all ranks: 0; StopRequest::exit_code if it shall be
+  /// started again; `not_saved` if all steps were made, or a stop obeyed, but the last checkpoint
+  /// could not be saved, as a warning has told: what was trained is there, and may be saved
+  /// elsewhere, before a rank returns that code from Session::run, which ends all.
   template <checkpoint::CountsSamples Batches, class MakeStep>
   int run(Batches& batches, MakeStep&& step) {
     add("batches", batches);
@@ -113,7 +119,7 @@ class Loop {
   /// To be called after each step: tells of it, evaluates, saves, and looks for signals.
   void end_step(const StepResult& result, bool ends_epoch = false);
   /// Saves the end of the run, or where it stops, unless that is saved, or will not fit into the
-  /// time that is left. @return as `run`. @throws Error if it could not be saved.
+  /// time that is left. @return as `run`.
   int finish();
   /// @}
 
