@@ -27,7 +27,7 @@ namespace {
 struct Options {
   run::SupervisorOptions supervisor;
   std::string hosts, launcher = "ssh -o BatchMode=yes -o ConnectTimeout=10";
-  std::int64_t host_wait = 600, probe = 10, grace = 0;
+  std::int64_t host_wait = 600, probe = 10, grace = 0, stall_timeout = 0;
 };
 
 void add_options(CLI::App& app, Options& o) {
@@ -42,6 +42,12 @@ void add_options(CLI::App& app, Options& o) {
                  "So many deaths of the same step, or exits with the same code before the first "
                  "one, end the run; 0: any number goes on")
       ->check(examples::whole_number(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("--stall-timeout", o.stall_timeout,
+                 "Seconds without a step after which ranks are started again: at least ten times "
+                 "the longest step, and ten times as many in evaluations and the first steps; 0: "
+                 "never")
+      ->check(examples::whole_number(0, 1 << 24))
       ->capture_default_str();
   app.add_option("--grace", o.grace,
                  "Seconds that ranks have after SIGTERM or SIGUSR1; told to them as "
@@ -75,6 +81,13 @@ template <class... T>
   LOCKSTEP_THROW(InvalidArgument, parts..., " (--help lists the options)");
 }
 
+/// What LOCKSTEP_STALL_REPORT says; a minute by default.
+std::chrono::seconds stall_report() {
+  const char* text = std::getenv("LOCKSTEP_STALL_REPORT");
+  if (!text || !*text) return run::StepWatchOptions{}.report;
+  return std::chrono::seconds(std::max(0, std::atoi(text)));  // ranks refuse what is no number
+}
+
 /// What the command line means. @throws InvalidArgument
 run::SupervisorOptions checked_options(CLI::App& app, Options& o) {
   run::SupervisorOptions& s = o.supervisor;
@@ -102,6 +115,7 @@ run::SupervisorOptions checked_options(CLI::App& app, Options& o) {
   if (s.hosts.launcher.empty()) refuse("--launcher is empty; give ssh");
   s.hosts.probe = std::chrono::seconds(o.probe);
   s.host_wait = std::chrono::seconds(o.host_wait);
+  s.steps = {.report = stall_report(), .restart = std::chrono::seconds(o.stall_timeout)};
   if (o.grace > 0) s.grace = std::chrono::seconds(o.grace);
   return s;
 }

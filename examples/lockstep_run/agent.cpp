@@ -106,7 +106,7 @@ void Agent::hear() {
 void Agent::obey_signals() {
   for (; !messages_.empty(); messages_.pop_front()) {
     const MessageType type = messages_.front().type;
-    if (type == MessageType::listen || type == MessageType::start) return;
+    if (type != MessageType::signal && type != MessageType::kill) return;
     handle(messages_.front());
   }
 }
@@ -121,7 +121,21 @@ void Agent::handle(const Message& message) {
     case MessageType::kill:
       for (const RankProcess& rank : ranks_) rank.signal(SIGKILL);
       return;
+    case MessageType::report: return report();
     default: return;
+  }
+}
+
+/// What ranks are at: in the eyes of the system here, and each in its own words, if it can.
+void Agent::report() {
+  for (RankProcess& rank : ranks_) {
+    if (!rank.is_running()) continue;
+    send({MessageType::output,
+          {rank.rank(), 2},
+          lockstep::detail::concat("lockstep_run: rank ", rank.rank(), " (pid ", rank.pid(),
+                                   ") behind step ", rank.progress().step, " ", rank.activity(),
+                                   "\n")});
+    rank.ask();
   }
 }
 
@@ -179,7 +193,8 @@ void Agent::reap() {
     });
     const Progress progress = rank->progress();
     send({MessageType::ended,
-          {rank->rank(), status, progress.step, progress.first, progress.saved}});
+          {rank->rank(), status, progress.step, progress.first, progress.saved,
+           progress.long_work}});
   }
   if (std::ranges::any_of(ranks_, &RankProcess::is_running)) return;
   ranks_.clear();
@@ -201,8 +216,9 @@ void Agent::keep_alive() {
   Message alive{MessageType::alive};
   for (const RankProcess& rank : ranks_) {
     const Progress progress = rank.progress();
-    for (const std::int64_t step : {progress.step, progress.first, progress.saved})
-      alive.numbers.push_back(step);
+    for (const std::int64_t number :
+         {progress.step, progress.first, progress.saved, progress.long_work})
+      alive.numbers.push_back(number);
   }
   send(alive);
   end_stopped_ranks();

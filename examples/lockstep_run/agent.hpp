@@ -34,6 +34,7 @@ class Agent {
   void handle(const Message& message);
   void listen(const std::string& address);
   void start(const Message& message);
+  void report();
   void reap();
   void pass_output();
   void note_silence();

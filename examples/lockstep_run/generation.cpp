@@ -85,6 +85,10 @@ void Generation::note_lost_host(std::size_t host, const std::string& reason) {
             .step = furthest < 0 ? std::nullopt : std::optional(furthest)};
 }
 
+void Generation::note_stall(const std::string& what) {
+  if (!death_) death_ = {.what = what, .step = furthest_step()};
+}
+
 bool Generation::is_running_on(std::size_t host) const {
   return std::ranges::any_of(
       ranks_, [&](const Rank& rank) { return rank.host == host && rank.is_running; });
@@ -92,8 +96,16 @@ bool Generation::is_running_on(std::size_t host) const {
 
 bool Generation::is_over() const { return std::ranges::none_of(ranks_, &Rank::is_running); }
 
-bool Generation::has_made_steps() const {
-  return std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.progress.step >= 0; });
+bool Generation::has_made_steps() const { return furthest_step() >= 0; }
+
+std::int64_t Generation::furthest_step() const {
+  std::int64_t furthest = -1;
+  for (const Rank& rank : ranks_) furthest = std::max(furthest, rank.progress.step);
+  return furthest;
+}
+
+bool Generation::is_in_long_work() const {
+  return std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.progress.long_work != 0; });
 }
 
 std::int64_t Generation::first_step() const {

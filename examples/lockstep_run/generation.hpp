@@ -42,6 +42,10 @@ class Generation {
   /// A host that can no longer be reached, for that reason: what runs there is lost.
   void note_lost_host(std::size_t host, const std::string& reason);
 
+  /// The ranks make no step any more.
+  /// @param what "no rank has completed a step for 60 s"
+  void note_stall(const std::string& what);
+
   /// Whether a rank of a host still runs, for all that is known.
   bool is_running_on(std::size_t host) const;
   /// Whether no rank runs.
@@ -56,6 +60,10 @@ class Generation {
   /// told.
   std::int64_t first_step() const;
   std::int64_t saved_step() const;
+  /// The last step that any rank has completed; -1: none told.
+  std::int64_t furthest_step() const;
+  /// Whether a rank is in what takes longer than a step.
+  bool is_in_long_work() const;
 
  private:
   struct Rank {

@@ -13,12 +13,13 @@ namespace run {
 
 enum class MessageType : int {
   // To an agent.
-  listen = 1,  ///< text: an address
-  start = 2,   ///< numbers: first rank, ranks, longest stop in s; text: a LaunchPlan
-  signal = 3,  ///< numbers: the signal for all ranks
-  kill = 4,    ///< all ranks
+  listen = 1,   ///< text: an address
+  start = 2,    ///< numbers: first rank, ranks, longest stop in s; text: a LaunchPlan
+  signal = 3,   ///< numbers: the signal for all ranks
+  kill = 4,     ///< all ranks
+  report = 10,  ///< says what all ranks are at, and has them say it
   // From an agent, with `alive` in both directions.
-  alive = 5,      ///< numbers: the Progress of each rank, three; every second
+  alive = 5,      ///< numbers: the Progress of each rank, four; every second
   listening = 6,  ///< numbers: port, whether at an address of the host; text: why not
   output = 7,     ///< numbers: rank, stream (1 or 2); text: whole lines
   ended = 8,      ///< numbers: rank, status as of waitpid, Progress
@@ -54,6 +55,6 @@ class MessageReader {
 };
 
 /// What an agent says first.
-inline constexpr const char* agent_handshake = "lockstep_run agent 2";
+inline constexpr const char* agent_handshake = "lockstep_run agent 3";
 
 }  // namespace run

@@ -8,10 +8,10 @@
 namespace run {
 namespace {
 
-/// The same as in src/checkpoint/run_progress.cpp.
+/// The same as in src/comm/run_progress.cpp.
 struct Page {
   char mark[8];
-  std::atomic<std::int64_t> step, first, saved;
+  std::atomic<std::int64_t> step, first, saved, long_work, asked;
 };
 constexpr char mark[] = "lockstep";
 
@@ -39,7 +39,9 @@ std::string ProgressPage::path() const {
 
 Progress ProgressPage::progress() const {
   const Page& page = *static_cast<const Page*>(page_);
-  return {page.step, page.first, page.saved};
+  return {page.step, page.first, page.saved, page.long_work};
 }
+
+void ProgressPage::ask() { ++static_cast<Page*>(page_)->asked; }
 
 }  // namespace run

@@ -59,6 +59,16 @@ int error_from(const Descriptor& pipe) {
   return count == sizeof error ? error : 0;
 }
 
+/// The state letter of a process; '?' if there is none.
+char state_of(pid_t pid) {
+  // It follows the name in brackets.
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t bracket = line.rfind(')');
+  return bracket + 2 < line.size() && bracket != line.npos ? line[bracket + 2] : '?';
+}
+
 }  // namespace
 
 std::string LineBuffer::add(std::string_view bytes) {
@@ -120,13 +130,19 @@ void RankProcess::read(const Output& output) {
   }
 }
 
+const char* RankProcess::activity() const {
+  switch (state_of(pid_)) {
+    case 'R': return "computes";
+    case 'S': return "sleeps, or waits";
+    case 'D': return "waits for a disk, or a file system";
+    case 'T':
+    case 't': return "is stopped, by a signal or a debugger";
+    default: return "is in a state that is not known";
+  }
+}
+
 int RankProcess::look_if_stopped() {
-  // The state follows the name in brackets.
-  std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
-  std::string line;
-  std::getline(file, line);
-  const std::size_t bracket = line.rfind(')');
-  const char state = bracket + 2 < line.size() && bracket != line.npos ? line[bracket + 2] : '?';
+  const char state = state_of(pid_);
   return stops_ = state == 'T' || state == 't' ? stops_ + 1 : 0;
 }
 

@@ -43,6 +43,10 @@ class RankProcess {
   pid_t pid() const { return pid_; }
   Progress progress() const { return progress_.progress(); }
   bool is_running() const { return pid_ > 0; }
+  /// Asks the program to say what it is at.
+  void ask() { progress_.ask(); }
+  /// What it does now, of what the system knows: "sleeps".
+  const char* activity() const;
   /// The descriptors to poll for its output; -1 for one that has ended.
   std::array<int, 2> outputs() const { return {streams_[0].read.get(), streams_[1].read.get()}; }
   /// Passes on what it has written.

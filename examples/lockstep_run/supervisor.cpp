@@ -18,6 +18,8 @@ namespace {
 // Between the first death and the end of the others, which say what they were at. One that exits
 // has had the time to hear of it from the others, or to tell them.
 constexpr milliseconds last_words(100);
+// What ranks have to say what they are at, whose threads look twice a second.
+constexpr milliseconds time_to_report(2000);
 // How long a host that is being reached is waited for where others would do.
 constexpr seconds first_timeout(30), later_timeout(2);
 // At first all are waited for a moment, so that those named first are used.
@@ -44,7 +46,8 @@ Supervisor::Supervisor(SupervisorOptions options)
       folder_(std::filesystem::current_path().string()),
       signals_(ending_signals()),
       hosts_(options_.hosts),
-      policy_(options_.restarts) {}
+      policy_(options_.restarts),
+      step_watch_(options_.steps) {}
 
 int Supervisor::run() {
   while (gather_hosts() && launch()) {
@@ -100,6 +103,7 @@ bool Supervisor::launch() {
                               {generation_->first_rank_of(host), ranks[host], longest_stop()},
                               plan.to_text()});
   launched_at_ = Clock::now();
+  step_watch_.begin();
   return true;
 }
 
@@ -133,6 +137,7 @@ void Supervisor::watch() {
     turn(longest_turn);
     end_ranks_in_time();
     take_hosts_back();
+    watch_steps();
   }
 }
 
@@ -161,6 +166,25 @@ void Supervisor::take_hosts_back() {
   say("hosts have returned: the ranks stop, and more of them go on");
   is_making_room_ = true;
   tell_ranks({MessageType::signal, {SIGUSR1}});
+}
+
+/// Says that the ranks make no step any more, with what each is at, and ends them if that is asked
+/// for.
+void Supervisor::watch_steps() {
+  const std::int64_t step = generation_->furthest_step();
+  const StepWatch::Finding finding =
+      step_watch_.look(step, generation_->is_in_long_work(), Clock::now());
+  if (finding == StepWatch::Finding::none || is_dying_ || is_ending() || is_making_room_ ||
+      refusal_ || generation_->is_over())
+    return;
+  const std::string what =
+      lockstep::detail::concat("no rank has completed a step for ", step_watch_.standing().count(),
+                               " s, behind step ", step);
+  tell_ranks({MessageType::report});
+  if (finding == StepWatch::Finding::report) return say(what, ":");
+  generation_->note_stall(what);  // which is said behind its ranks' reports
+  is_dying_ = true;
+  kill_at_ = Clock::now() + time_to_report;
 }
 
 /// @return the run's exit code; none if it goes on.

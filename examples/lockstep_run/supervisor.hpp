@@ -9,6 +9,7 @@
 #include "lockstep_run/generation.hpp"
 #include "lockstep_run/host_pool.hpp"
 #include "lockstep_run/restart_policy.hpp"
+#include "lockstep_run/step_watch.hpp"
 
 namespace run {
 
@@ -18,6 +19,7 @@ struct SupervisorOptions {
   int min_hosts = 1;                    ///< with fewer it waits,
   std::chrono::seconds host_wait{600};  ///< for so long
   RestartOptions restarts;
+  StepWatchOptions steps;
   std::optional<std::chrono::seconds> grace;  ///< after SIGTERM, SIGUSR1, SIGHUP; none: any time
   bool tag_output = false;                    ///< "[rank 3] " before each line
   std::vector<std::string> pass;              ///< names of variables for ranks on other hosts
@@ -51,6 +53,7 @@ class Supervisor {
   void watch();
   void end_ranks_in_time();
   void take_hosts_back();
+  void watch_steps();
   std::optional<int> after_generation();
   std::optional<int> after_death(const Death& death);
   int code_of_asked_end();
@@ -77,6 +80,7 @@ class Supervisor {
   Descriptor signals_;
   HostPool hosts_;
   RestartPolicy policy_;
+  StepWatch step_watch_;
   std::optional<Generation> generation_;
   std::optional<int> port_;             // of rank 0
   std::optional<std::string> refusal_;  // of an agent

@@ -54,11 +54,11 @@ void Supervisor::take(const Message& message, std::size_t host) {
   const auto rank = [&](std::size_t i) { return static_cast<int>(number(i)); };
   switch (message.type) {
     case MessageType::alive:
-      if (std::ssize(message.numbers) != (generation_ ? 3 * generation_->ranks_of(host) : 0))
+      if (std::ssize(message.numbers) != (generation_ ? 4 * generation_->ranks_of(host) : 0))
         return;  // of a former one
-      for (std::size_t i = 0; i < message.numbers.size(); i += 3)
-        generation_->note_progress(generation_->first_rank_of(host) + static_cast<int>(i / 3),
-                                   {number(i), number(i + 1), number(i + 2)});
+      for (std::size_t i = 0; i < message.numbers.size(); i += 4)
+        generation_->note_progress(generation_->first_rank_of(host) + static_cast<int>(i / 4),
+                                   {number(i), number(i + 1), number(i + 2), number(i + 3)});
       return compare_with_checkpoints();
     case MessageType::listening:
       port_ = rank(0);
@@ -70,7 +70,7 @@ void Supervisor::take(const Message& message, std::size_t host) {
     case MessageType::output:
       return write(rank(1), options_.tag_output ? tagged(rank(0), message.text) : message.text);
     case MessageType::ended:
-      generation_->note_end(rank(0), rank(1), {number(2), number(3), number(4)});
+      generation_->note_end(rank(0), rank(1), {number(2), number(3), number(4), number(5)});
       return compare_with_checkpoints();
     case MessageType::refused:
       refusal_ = message.text;

@@ -23,13 +23,13 @@
 #include "checkpoint/pace.hpp"
 #include "checkpoint/registry.hpp"
 #include "checkpoint/run_folder.hpp"
-#include "checkpoint/run_progress.hpp"
 #include "checkpoint/same_states.hpp"
 #include "checkpoint/save.hpp"
 #include "checkpoint/snapshot.hpp"
 #include "checkpoint/staging.hpp"
 #include "checkpoint/throttle.hpp"
 #include "comm/communicator_backend.hpp"
+#include "comm/run_progress.hpp"
 #include "core/current_message.hpp"
 #include "io/in_quotes.hpp"
 #include "lockstep/checkpoint/folder.hpp"
@@ -299,7 +299,7 @@ void Manager::State::write() {
   resting = throttle.rested();
   writing = seconds_since(start);
   if (writer_error.empty()) {
-    note_saved(snapshot.step);
+    comm::note_saved(snapshot.step);
     if (folder) prune();
     return;
   }
@@ -378,7 +378,7 @@ void Manager::add(std::string name, ValueState state) {
 void Manager::save(std::int64_t step, std::optional<double> metric) {
   State& state = *state_;
   state.remember(step);
-  note_progress(step);
+  comm::note_progress(step);
   state.last_save = Clock::now();
   wait();
   state.end_preparing();
@@ -417,7 +417,7 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
 
 bool Manager::save_if_due(std::int64_t step, std::optional<double> metric) {
   state_->remember(step);
-  note_progress(step);
+  comm::note_progress(step);
   const bool is_due = state_->is_due(step);
   if (is_due)
     save(step, metric);
@@ -430,6 +430,7 @@ void Manager::keep(std::int64_t step) noexcept { state_->kept = step; }
 
 bool Manager::wait() {
   if (std::exchange(state_->is_under_way, false)) {
+    const comm::LongWork waiting;
     state_->throttle.hurry();
     if (state_->writer.joinable()) state_->writer.join();
     state_->error = std::exchange(state_->writer_error, {});
@@ -447,12 +448,13 @@ std::int64_t Manager::failed_saves() const noexcept { return state_->failed; }
 
 std::int64_t Manager::load(const fs::path& checkpoint) {
   wait();
+  const comm::LongWork loading;
   const Loaded loaded = read_checkpoint(*state_->group, checkpoint, state_->registry);
   run_on_all(*state_->group, "a checkpoint is taken over",
              [&] { state_->take_over(loaded, checkpoint); });
   if (state_->memory) state_->memory->forget();
   if (!state_->is_prepared) state_->prepare();
-  note_progress(loaded.values.step);
+  comm::note_progress(loaded.values.step);
   return loaded.values.step;
 }
 
@@ -479,7 +481,7 @@ std::optional<std::int64_t> Manager::load_newest() {
         LOCKSTEP_LOG(warning, "the checkpoint before is tried: ", error.what());
     }
   if (damage) std::rethrow_exception(damage);
-  note_progress(0);
+  comm::note_progress(0);
   return std::nullopt;
 }
 

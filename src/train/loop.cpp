@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "comm/run_progress.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/stop_request.hpp"
@@ -76,6 +77,7 @@ bool Loop::State::evaluate(const Loop& loop) {
   const PhiloxState place = default_generator().state();
   const double own = [&] {
     const NoGradGuard no_recording;
+    const comm::LongWork evaluation;
     return loop.evaluate();
   }();
   default_generator().set_state(place);
@@ -130,6 +132,7 @@ void Loop::end_step(const StepResult& result, bool ends_epoch) {
 
 int Loop::finish() {
   State& state = *state_;
+  comm::note_end_of_steps();
   state.report.flush(on_step);
   if (state.checkpoints) {
     const bool is_whole = state.checkpoints->wait();  // which takes of the time that is left

@@ -12,6 +12,7 @@
 #include "lockstep_run/output.hpp"
 #include "lockstep_run/rank_process.hpp"
 #include "lockstep_run/restart_policy.hpp"
+#include "lockstep_run/step_watch.hpp"
 #include "support/temporary_folder.hpp"
 
 // The parts of lockstep_run, without processes.
@@ -75,6 +76,58 @@ TEST(RestartPolicy, EndsWhenAProgramThatMadeNoStepExitsTwiceAlike) {
               HasSubstr("code 3 before its first step, 2 times"));
   RestartPolicy any({.deaths_per_step = 0});
   for (int i = 0; i < 5; ++i) EXPECT_EQ(any.after_early_exit(1).refusal, "");
+}
+
+/// What looks every second.
+class StepWatching : public ::testing::Test {
+ protected:
+  using Finding = StepWatch::Finding;
+  /// For so many seconds. @return after how many each thing was found.
+  std::vector<std::pair<int, Finding>> look(int count, std::int64_t step, bool is_long = false) {
+    std::vector<std::pair<int, Finding>> found;
+    for (int second = 0; second < count; ++second, now += seconds(1)) {
+      const Finding finding = watch.look(step, is_long, now);
+      if (finding != Finding::none) found.emplace_back(second, finding);
+      if (finding == Finding::restart) break;
+    }
+    return found;
+  }
+  StepWatch watch{{.report = seconds(60), .restart = seconds(90)}};
+  StepWatch::Clock::time_point now = StepWatch::Clock::now();
+};
+
+TEST_F(StepWatching, FindsThatNoStepComesAndReportsItOnce) {
+  look(5, 0);
+  look(5, 1);
+  using Found = std::pair<int, Finding>;
+  EXPECT_THAT(look(1000, 2), ElementsAre(Found(60, Finding::report), Found(90, Finding::restart)));
+  watch.begin();
+  look(5, 1);
+  EXPECT_THAT(look(60, 2), ElementsAre());
+  EXPECT_THAT(look(60, 3), ElementsAre());
+}
+
+TEST_F(StepWatching, GivesFirstStepsAndEvaluationsTenTimesAsLong) {
+  EXPECT_THAT(look(500, -1), ElementsAre());  // it may tell of none, ever
+  EXPECT_THAT(look(599, 0), ElementsAre());   // in the first
+  EXPECT_THAT(look(59, 1), ElementsAre());
+  EXPECT_THAT(look(599, 1, true), ElementsAre());
+  EXPECT_THAT(look(59, 1), ElementsAre());
+  EXPECT_THAT(look(599, 1, true), ElementsAre());
+  EXPECT_THAT(look(59, 2), ElementsAre());
+  EXPECT_EQ(look(601, 2, true).size(), 1u);  // in the end that is too long, too
+}
+
+TEST_F(StepWatching, GivesAStepTenTimesAsLongAsTheLongest) {
+  for (int step = 0; step < 3; ++step) EXPECT_THAT(look(50, step), ElementsAre());
+  EXPECT_THAT(look(499, 3), ElementsAre());
+}
+
+TEST_F(StepWatching, DoesNotCountTheTimeInWhichItDidNotLook) {
+  look(2, 1);
+  look(2, 2);
+  now += seconds(1000);
+  EXPECT_THAT(look(50, 2), ElementsAre());
 }
 
 constexpr int exited(int code) { return code << 8; }

@@ -100,6 +100,22 @@ TEST_F(Run, EndsWhenItExitsTwiceAlikeBeforeItsFirstStep) {
               HasSubstr("ends: it ended with code 1 before its first step, 2 times"));
 }
 
+// A store that hangs for all, say.
+TEST_F(Run, ThatMakesNoStepIsToldAndStartedAgainWhereThatIsAskedFor) {
+  const std::string script =
+      std::string("[ $LOCKSTEP_RUN_GENERATION = 2 ] && exit 0\n") + step_34 + "sleep 4\n" +
+      "printf '\\043' | dd of=$LOCKSTEP_RUN_PROGRESS bs=1 seek=8 conv=notrunc 2>/dev/null\n"
+      "sleep 60\n";
+  const auto result = result_of("-n 2 --stall-timeout 3", script, "LOCKSTEP_STALL_REPORT=1 ");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output,
+              AllOf(ContainsRegex(
+                        "lockstep_run: no rank has completed a step for [0-9]+ s, behind step 35:"),
+                    ContainsRegex("lockstep_run: rank 1 \\(pid [0-9]+\\) behind step 35 sleeps"),
+                    ContainsRegex("no rank has completed a step for [0-9]+ s, behind step 35\n"),
+                    HasSubstr("restart 1 of 10")));
+}
+
 TEST_F(Run, TakesNpForTheNumberOfRanksAsOthersDo) {
   for (const std::string options : {"-np 2", "--tag-output --np 2", "-n 2"}) {
     const auto result = run_command(command("lockstep_run", options + " echo -np 3"));

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -255,6 +256,38 @@ TEST(TrainLoop, ReturnsThatTheEndWasNotSavedAndLeavesWhatWasTrained) {
     EXPECT_EQ(loop.checkpoints()->failed_saves(), 2);  // of steps 6 and 7
   });
   EXPECT_EQ(checkpoint::newest(folder / "elsewhere")->step, 3);
+}
+
+/// The number of a page of a supervisor.
+std::int64_t number_at(const fs::path& page, std::size_t offset) {
+  std::int64_t number = 0;
+  std::memcpy(&number, testing::read_file(page).data() + offset, sizeof number);
+  return number;
+}
+
+// In a process of its own, as the page is looked for once.
+TEST(TrainLoop, TellsASupervisorOfStepsEvaluationsAndTheEnd) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [] {
+    const TemporaryFolder folder;
+    const fs::path page = folder.write("page", "lockstep" + std::string(40, '\0'));
+    ::setenv("LOCKSTEP_RUN_PROGRESS", page.c_str(), 1);
+    run_job(1, [&](const CommunicatorPtr& group) {
+      Loop loop(group, {.steps = 4, .eval_every = 2, .checkpoint_dir = folder / "run"});
+      loop.evaluate = [&] {
+        EXPECT_EQ(number_at(page, 8), loop.steps() - 1);
+        EXPECT_EQ(number_at(page, 32), 1);
+        return 1.0;
+      };
+      loop.run([&] {
+        EXPECT_EQ(number_at(page, 32), 0);
+        return Tensor();
+      });
+    });
+    EXPECT_EQ(number_at(page, 32), 1);
+    std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
 }
 
 /// How a run went.

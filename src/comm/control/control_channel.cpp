@@ -12,6 +12,7 @@
 
 #include "comm/control/heartbeat.hpp"
 #include "comm/control/stop_signals.hpp"
+#include "comm/run_progress.hpp"
 #include "comm/tcp/handshake.hpp"
 #include "comm/token.hpp"
 
@@ -161,6 +162,7 @@ void ControlChannel::keep_alive() {
   if (now >= next_heartbeat_) {
     next_heartbeat_ = now + heartbeat_interval;
     broadcast({MessageType::heartbeat, running_seconds()}, -1);
+    if (is_report_asked_for() && handlers_.on_stall) handlers_.on_stall({});
     if (bootstrap_.rank() == 0 && stall_time_.count() > 0) check_stall();
   }
   if (heartbeat_timeout_.count() > 0) check_heartbeats(passed);

@@ -37,6 +37,7 @@ struct ControlHandlers {
   /// How long the oldest operation of this rank has run. Must not wait.
   std::function<std::chrono::steady_clock::duration()> running_for = nullptr;
   /// When ranks have been in one operation for long: rank 0 with a line that says who is behind.
+  /// Also when the supervisor of the run asks.
   std::function<void(const std::string& text)> on_stall = nullptr;
 };
 

@@ -100,6 +100,19 @@ TEST(TcpJob, RankThatOthersWaitForIsNamedWhileItIsWaitedFor) {
             HasSubstr("[rank 2] rank 2 of world: in all_reduce #0")));
 }
 
+// As lockstep_run does where no rank makes a step.
+TEST(TcpJob, RanksThatASupervisorAsksSayWhatTheyAreAt) {
+  const testing::TemporaryFolder folder;
+  const std::string page = folder.write("page", "lockstep" + std::string(40, '\0')).string();
+  const auto result = tcp_job(2, "slow",
+                              "LOCKSTEP_RUN_PROGRESS=" + page +
+                                  " JOB_SLOW=4000; (sleep 1.5; printf '\\1' | dd of=" + page +
+                                  " bs=1 seek=40 conv=notrunc 2>/dev/null) & true");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("[rank 0] rank 0 of world: "),
+                                   HasSubstr("[rank 1] rank 1 of world: ")));
+}
+
 TEST(MpiJobOnGpus, RankThatOthersWaitForIsNamedWhileItIsWaitedFor) {
   const std::string reason = missing("cuda", 3);
   if (!reason.empty()) GTEST_SKIP() << reason;
