@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "checkpoint/exchange.hpp"
+#include "checkpoint/save.hpp"
 #include "io/file_calls.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
@@ -173,7 +174,7 @@ void MemorySnapshots::keep(std::string error) noexcept {
     error_ = states_.answer(*group_).difference;
     if (!error_.empty()) return;
     if (error.empty()) error = error_of([&] { later_.wait_until(nullptr); });
-    error_ = compare_parts(error);
+    error_ = agree_on_plan(*group_, snapshot_, error, "parts of a snapshot in memory");
     if (!error_.empty()) return;
     std::string own;
     error = error_of([&] {
@@ -186,18 +187,6 @@ void MemorySnapshots::keep(std::string error) noexcept {
   if (failure.empty()) return;
   group_->abort(failure);  // or the others would wait for this rank
   error_ = failure;
-}
-
-/// Where all is well it takes one exchange, as it comes with every step.
-/// @return what is wrong, the same on all ranks.
-std::string MemorySnapshots::compare_parts(std::string error) {
-  constexpr std::string_view label = "parts of a snapshot in memory";
-  const std::string plan = snapshot_.plan_signature();
-  const Compared compared = compare(*group_, plan, !error.empty(), label);
-  if (compared.is_same && !compared.any) return {};
-  const std::string first = comm::broadcast_bytes(*group_, plan, 0, label);
-  if (error.empty()) error = snapshot_.compare_plan(first);
-  return agree(*group_, error, label);
 }
 
 /// @return what is wrong, the same on all ranks.

@@ -77,7 +77,6 @@ class MemorySnapshots {
   void remove_files(std::uint64_t last_generation) const;
   void wait();
   void keep(std::string error) noexcept;
-  std::string compare_parts(std::string error);
   std::string keep_copies(const std::string& own, std::string error);
   int holder_of(const Place& place, int rank) const;
   std::string parts_here() const;

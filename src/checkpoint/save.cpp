@@ -102,6 +102,17 @@ void finish(const RunFolder& folder, const Snapshot& snapshot,
 
 }  // namespace
 
+std::string agree_on_plan(comm::Communicator& group, const Snapshot& snapshot, std::string error,
+                          std::string_view label) {
+  const std::string plan = snapshot.plan_signature();
+  const Compared compared = compare(group, plan, !error.empty(), label);
+  if (compared.is_same && !compared.any) return {};
+  const std::string first = comm::broadcast_bytes(group, plan, 0, label);
+  const std::string headers = comm::broadcast_bytes(group, snapshot.header_texts, 0, label);
+  if (error.empty()) error = snapshot.compare_plan(first, headers);
+  return agree(group, error, label);
+}
+
 std::string write_checkpoint(comm::Communicator& group, RunFolder* folder, const fs::path& path,
                              const Snapshot& snapshot, LaterCopies& later, Throttle& throttle,
                              std::string error) try {
@@ -111,12 +122,9 @@ std::string write_checkpoint(comm::Communicator& group, RunFolder* folder, const
       name = folder->begin(snapshot.step);
       for (const auto& [file, size] : snapshot.files) create_file(path / name / file, size);
     });
-  // Names of folders hold no line's end.
-  const std::string told = comm::broadcast_bytes(group, name + "\n" + snapshot.plan_signature(), 0,
-                                                 "a checkpoint, which all ranks save");
-  const fs::path saving = path / told.substr(0, told.find('\n'));
-  if (error.empty()) error = snapshot.compare_plan(told.substr(told.find('\n') + 1));
-  error = agree(group, error, "files of a checkpoint are made");
+  const fs::path saving =
+      path / comm::broadcast_bytes(group, name, 0, "a checkpoint, which all ranks save");
+  error = agree_on_plan(group, snapshot, std::move(error), "files of a checkpoint are made");
 
   Written written;
   if (error.empty()) {

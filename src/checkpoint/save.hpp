@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "checkpoint/run_folder.hpp"
 #include "checkpoint/snapshot.hpp"
@@ -10,6 +11,12 @@
 /// How ranks write a checkpoint together.
 
 namespace lockstep::checkpoint {
+
+/// Compares what ranks have of a snapshot: one exchange where all is well. Every rank must call it.
+/// @param error why this rank has none.
+/// @return what is wrong, the same on every rank.
+std::string agree_on_plan(comm::Communicator& group, const Snapshot& snapshot, std::string error,
+                          std::string_view label);
 
 /// Writes a snapshot as a checkpoint: it is durable when this returns, or the folder is as before.
 /// Every rank must call it.

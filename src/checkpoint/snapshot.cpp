@@ -18,6 +18,9 @@
 namespace lockstep::checkpoint {
 namespace {
 
+/// How many bytes a file has before the JSON: the header's size.
+constexpr std::size_t header_begin = 8;
+
 /// The files of one state, and what this rank has of them.
 struct Stem {
   std::string name;
@@ -128,6 +131,7 @@ void stage(const Stem& stem, bool has_headers, Staging& staging, LaterCopies& la
   for (const PlannedFile& file : stem.layout.files()) {
     snapshot.files.emplace_back(file.name, file.size);
     snapshot.headers = io::crc32c(std::as_bytes(std::span(file.header)), snapshot.headers);
+    snapshot.header_texts.append(file.header, header_begin);
   }
   auto next = stem.extents.begin();
   for (const Run& run : runs_of(stem, has_headers)) {
@@ -143,6 +147,13 @@ void stage(const Stem& stem, bool has_headers, Staging& staging, LaterCopies& la
       copy_bytes(stem.pieces[next->tensor], next->from,
                  memory.subspan(next->offset - run.offset, next->bytes), later);
   }
+}
+
+/// What headers say of the tensor at a place in them.
+std::string_view tensor_at(std::string_view headers, std::size_t place) {
+  const std::size_t begin = headers.find('"', headers.rfind('}', place) + 1);
+  if (begin == std::string_view::npos) return "nothing";
+  return headers.substr(begin, headers.find('}', begin) - begin + 1);
 }
 
 std::vector<Stem> plan_all(const Registry& registry, bool takes_more, int rank, int size,
@@ -172,11 +183,18 @@ std::string Snapshot::plan_signature() const {
   return plan + value_names;
 }
 
-std::string Snapshot::compare_plan(const std::string& of_first) const {
+std::string Snapshot::compare_plan(std::string_view of_first,
+                                   std::string_view headers_of_first) const {
+  constexpr std::size_t shown = 1000;
   const std::string plan = plan_signature();
   if (plan == of_first) return {};
-  return detail::concat("it would save ", plan.substr(0, 1000), " and rank 0 ",
-                        of_first.substr(0, 1000));
+  const auto [own, other] = std::ranges::mismatch(header_texts, headers_of_first);
+  if (own == header_texts.end() || other == headers_of_first.end())
+    return detail::concat("it would save ", plan.substr(0, shown), " and rank 0 ",
+                          of_first.substr(0, shown));
+  const auto at = static_cast<std::size_t>(own - header_texts.begin());
+  return detail::concat("it would save ", tensor_at(header_texts, at), " and rank 0 ",
+                        tensor_at(headers_of_first, at));
 }
 
 SnapshotSize size_of_snapshot(const Registry& registry, int rank, int size,

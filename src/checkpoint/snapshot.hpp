@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct Snapshot {
   /// Files of tensors: names and sizes, the same on all ranks.
   std::vector<std::pair<std::string, std::uint64_t>> files;
   std::uint32_t headers = 0;  ///< checksum of what they begin with
+  std::string header_texts;   ///< that, for messages; of one that was found in memory: nothing
   /// This rank's bytes of them; those of all ranks are all bytes. In a Staging.
   std::vector<Segment> segments;
   /// Small files, whole: names and contents; those of rank 0 count.
@@ -46,7 +48,8 @@ struct Snapshot {
   /// What tells the plan from another: compared between the ranks.
   std::string plan_signature() const;
   /// What is wrong where rank 0 has another plan; empty if it has this one.
-  std::string compare_plan(const std::string& of_first) const;
+  /// @param headers_of_first its header_texts.
+  std::string compare_plan(std::string_view of_first, std::string_view headers_of_first) const;
 };
 
 /// How much memory the parts of a snapshot take that are this rank's.

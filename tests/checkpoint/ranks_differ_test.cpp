@@ -271,7 +271,22 @@ TEST_F(RanksDiffer, AReplicaOnOneRankAndItsModuleOnTheOthersAreSavedAlike) {
     }
     manager.save(3);
     EXPECT_FALSE(manager.wait());
-    EXPECT_THAT(manager.error(), HasSubstr("rank 1: it would save step 3"));
+    EXPECT_THAT(manager.error(), HasSubstr("rank 1: it would save \"each_rank/accumulation/"));
+  });
+}
+
+TEST_F(RanksDiffer, ATensorThatIsNotAlikeIsNamed) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    const Shape second = group->rank() == 0 ? Shape{3, 4} : Shape{2, 6};
+    auto one = nn::make<OneWeight>(Shape{5}), two = nn::make<OneWeight>(second);
+    Manager manager(folder / "run", group);
+    manager.add("one", one);
+    manager.add("two", two);
+    manager.save(1);
+    EXPECT_FALSE(manager.wait());
+    EXPECT_THAT(manager.error(),
+                ::testing::MatchesRegex("rank 1: it would save .*\"weight\":.*2,6.* and rank 0 "
+                                        ".*\"weight\":.*3,4.*"));
   });
 }
 
