@@ -125,8 +125,8 @@ class RankBuilder:
         return [edge for tail in self.tails.values() for edge in tail]
 
     def blocking_copy(self, record):
-        """A copy that returns when it is done: cudaMemcpy, and one to pageable memory."""
-        if record["kind"] != "copy":
+        """A copy that returns when it is done: cudaMemcpy from or to the host, and one to pageable memory."""
+        if record["kind"] != "copy" or record["direction"] in ("d2d", "p2p"):
             return
         to_pageable = record["direction"] == "d2h" and not record.get("pinned", True)
         if to_pageable or not record["name"].endswith("Async"):

@@ -75,9 +75,7 @@ class Step:
 
     def to_device(self, count, pinned=False):
         """Tokens of the host, which waits for their copy unless they are pinned."""
-        self.recorder.add("copy", "cudaMemcpy", direction="h2d", bytes=int(count), pinned=pinned)
-        if not pinned:
-            self.recorder.add("host_wait", "cudaMemcpy", waits_for="stream")
+        self.recorder.add("copy", "cudaMemcpyAsync" if pinned else "cudaMemcpy", direction="h2d", bytes=int(count), pinned=pinned)
 
     def layer_norm_backward(self):
         self.memset(F32)  # the count of blocks that are done
@@ -152,7 +150,6 @@ class Step:
         self.kernel("global_norm_squared", own * BF16, 1024)
         self.kernel("global_sum_single_block", 1024, F32)
         self.recorder.add("copy", "cudaMemcpy", direction="d2h", bytes=4, pinned=False)
-        self.recorder.add("host_wait", "cudaMemcpy", waits_for="stream")
         for count in self.tensors():
             self.kernel("adamw", count / shape.ranks * (BF16 + 3 * F32), count / shape.ranks * (BF16 + 3 * F32))
         if shape.ranks > 1:

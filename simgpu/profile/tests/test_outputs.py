@@ -37,7 +37,7 @@ def result(ranks=1):
 class Outputs(unittest.TestCase):
     def test_the_report_says_what_the_step_costs_and_why(self):
         words = report.text(result(8))
-        for part in ("llm.c, predicted for H100 SXM", "MFU", "exposed", "launches", "Host waits: 9", "ReduceScatter",
+        for part in ("llm.c, predicted for H100 SXM", "MFU", "exposed", "launches", "Host waits: 5", "ReduceScatter",
                      "Not modelled"):
             self.assertIn(part, words)
         self.assertNotIn("spills", words)
@@ -165,7 +165,7 @@ class Command(unittest.TestCase):
             path.write_text("\n".join(gpt2.step(**SHAPE).lines()))
             words = self.run_command("compare", path, "llm.c-124m", "--all")
             self.assertRegex(words, r"launches +92 +396 +0\.23")
-            self.assertRegex(words, r"host waits +9 +9 +1\.00")
+            self.assertRegex(words, r"host waits +5 +5 +1\.00")
             with self.refused("takes two profiles"):
                 self.run_command("compare", path)
 

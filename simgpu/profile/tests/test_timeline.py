@@ -136,12 +136,13 @@ class Host(unittest.TestCase):
         recorder.elementwise("late", 64, 64)
         self.assertEqual(measures.longest_work(step(recorder))[0], (5004.0, "late"))
 
-    def test_a_plain_copy_to_the_host_waits(self):
-        for name, pinned, waits in (("cudaMemcpy", True, 1), ("cudaMemcpyAsync", False, 1),
-                                    ("cudaMemcpyAsync", True, 0)):
+    def test_a_plain_copy_from_or_to_the_host_waits(self):
+        for name, direction, pinned, waits in (("cudaMemcpy", "d2h", True, 1), ("cudaMemcpyAsync", "d2h", False, 1),
+                                               ("cudaMemcpyAsync", "d2h", True, 0), ("cudaMemcpy", "h2d", False, 1),
+                                               ("cudaMemcpy", "d2d", False, 0), ("cudaMemcpyPeer", "p2p", False, 0)):
             recorder = records.Recorder()
-            recorder.add("copy", name, direction="d2h", bytes=1 << 26, pinned=pinned)
-            self.assertEqual(sum(times for times, _ in step(recorder).waits.values()), waits, (name, pinned))
+            recorder.add("copy", name, direction=direction, bytes=1 << 26, pinned=pinned)
+            self.assertEqual(sum(times for times, _ in step(recorder).waits.values()), waits, (name, direction, pinned))
 
 
 def rank_of_two(rank, before, number=0):

@@ -31,6 +31,19 @@ void profile_wait(const char* waits_for, int device, const Queue* queue) {
   profile::write_now(fields.add("waits_for", waits_for));
 }
 
+cudaError_t wait_for_stream(cudaStream_t handle, bool is_recorded) {
+  note_host_wait();
+  Machine& machine = Machine::instance();
+  auto lock = machine.lock();
+  CUstream_st* const stream = machine.find(handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  if (is_recorded) profile_wait("stream", stream->device, stream->queue);
+  wait_for(machine, *stream, lock);
+  lock.unlock();
+  open_ordered_pages();
+  return machine.sticky_error;
+}
+
 }  // namespace
 
 void note_host_wait() { note_host_wait(RunningCall::name()); }
@@ -56,18 +69,8 @@ bool is_capturing(cudaStream_t handle) {
   return stream != nullptr && stream->capture != nullptr;
 }
 
-cudaError_t synchronize_stream(cudaStream_t handle) {
-  note_host_wait();
-  Machine& machine = Machine::instance();
-  auto lock = machine.lock();
-  CUstream_st* const stream = machine.find(handle);
-  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-  profile_wait("stream", stream->device, stream->queue);
-  wait_for(machine, *stream, lock);
-  lock.unlock();
-  open_ordered_pages();
-  return machine.sticky_error;
-}
+cudaError_t synchronize_stream(cudaStream_t stream) { return wait_for_stream(stream, true); }
+cudaError_t await_copy(cudaStream_t stream) { return wait_for_stream(stream, false); }
 
 cudaError_t synchronize_device(int device) {
   note_host_wait();

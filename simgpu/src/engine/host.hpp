@@ -43,6 +43,8 @@ std::uint64_t next_call_number();
 /// Waits until the stream's work is done, and orders it before all that the host does next.
 /// @return what went wrong on the device meanwhile, or with the handle.
 cudaError_t synchronize_stream(cudaStream_t stream);
+/// The same for a copy that returns once it is done, whose record of the profile says so.
+cudaError_t await_copy(cudaStream_t stream);
 /// The same for all streams of a device.
 cudaError_t synchronize_device(int device);
 

@@ -52,7 +52,7 @@ cudaError_t copy_async(const char* name, const Copy& copy, cudaMemcpyKind kind,
   // The driver may have to wait for room in its own pinned memory, through which it brings them.
   if (from_pageable && now) note_host_wait();
   const cudaError_t status = enqueue(stream, std::move(operation));
-  return status == cudaSuccess && to_pageable && now ? synchronize_stream(stream) : status;
+  return status == cudaSuccess && to_pageable && now ? await_copy(stream) : status;
 }
 
 cudaError_t copy_now(const char* name, const Copy& copy, cudaMemcpyKind kind) {
@@ -62,7 +62,7 @@ cudaError_t copy_now(const char* name, const Copy& copy, cudaMemcpyKind kind) {
   if (const cudaError_t status = check_ranges(operation); status != cudaSuccess) return status;
   const cudaError_t status = enqueue(nullptr, std::move(operation));
   const bool wait = !on_device(copy.from) || !on_device(copy.to);
-  return status == cudaSuccess && wait ? synchronize_stream(nullptr) : status;
+  return status == cudaSuccess && wait ? await_copy(nullptr) : status;
 }
 
 Copy contiguous(void* to, const void* from, std::size_t bytes) {

@@ -226,6 +226,19 @@ TEST(Profile, AskingUntilAnEventIsDoneIsOneWait) {
   cudaStreamDestroy(stream);
 }
 
+// Its record says by name and memory that it waits.
+TEST(Profile, HasOneRecordOfACopyThatReturnsOnceItIsDone) {
+  const DeviceArray<float> memory(16);
+  float values[16] = {};
+  ASSERT_EQ(cudaMemcpy(memory.data(), values, sizeof values, cudaMemcpyHostToDevice), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(values, memory.data(), sizeof values, cudaMemcpyDeviceToHost, nullptr),
+            cudaSuccess);
+  for (const json& record : records())
+    if (record.value("kind", "") == "host_wait") {
+      EXPECT_EQ(record["name"].get<std::string>().find("cudaMemcpy"), std::string::npos) << record;
+    }
+}
+
 TEST(Profile, WaitingForAnotherThreadIsNoWork) {
   const DeviceArray<float> memory(1024);
   std::mutex mutex;
