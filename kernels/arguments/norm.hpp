@@ -12,7 +12,7 @@ namespace lockstep::kernels {
 
 /// Counters, i32, by which the blocks of a backward see who is the last. Forward sets them to 0,
 /// and backward leaves them so. Where there are none, backward is a kernel more.
-inline constexpr std::int64_t norm_arrivals = 33;
+inline constexpr std::int64_t norm_arrivals = 97;
 
 /// y = (x - mean) * rstd * weight + bias (Ba et al. 2016).
 struct LayerNormArguments {
@@ -24,12 +24,24 @@ struct LayerNormArguments {
   double eps = 1e-5;
 };
 
+/// What else the kernel of a backward computes, where others would read an array again for it: the
+/// gradients of biases.
+struct NormByproducts {
+  ArrayView dx_sums = {};  ///< [columns] in x's dtype: the sums of dx's columns; may be absent
+  ArrayView dx_copy = {};  ///< dx in dy's dtype, which is another one; may be absent
+  ArrayView summand = {};  ///< [m, k] contiguous, in dy's dtype; may be absent
+  ArrayView sums = {};     ///< [k] in x's dtype: the sums of the summand's columns
+  bool add_dx_sums = false, add_sums = false;  ///< to what is there
+  explicit operator bool() const { return dx_sums || dx_copy || summand; }
+};
+
 /// Gradients of layer norm.
 struct LayerNormBackwardArguments {
   ArrayView dx = {}, dweight = {}, dbias = {};  ///< each may be absent
   ArrayView dy = {}, x = {}, weight = {}, mean = {}, rstd = {};
   ArrayView arrivals = {};  ///< as forward left them; may be absent
   bool add_dx = false, add_dweight = false, add_dbias = false;  ///< to what is there
+  NormByproducts byproducts = {};  ///< those of dx only where there is a dx
 };
 
 /// y = x * rstd * weight with rstd = 1 / sqrt(mean(x^2) + eps) (Zhang and Sennrich 2019).

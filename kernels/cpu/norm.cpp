@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "arguments/norm_byproducts.hpp"
 #include "cpu/rows.hpp"
 #include "cpu/widened.hpp"
 #include "lockstep/core/parallel.hpp"
@@ -103,7 +104,7 @@ void norm::layer_norm(const kernels::LayerNormArguments& a, StreamRef) {
            a.x);
 }
 
-void norm::layer_norm_backward(const kernels::LayerNormBackwardArguments& a, StreamRef) {
+void norm::layer_norm_backward(const kernels::LayerNormBackwardArguments& a, StreamRef stream) {
   const Accumulate type = accumulate_of(a.x.dtype);
   const Widened weight(a.weight, type);
   norm_backward(loop_for(loops().rows.layer_norm_backward, "layer_norm_backward", a.x, a.dy),
@@ -120,6 +121,9 @@ void norm::layer_norm_backward(const kernels::LayerNormBackwardArguments& a, Str
                  .dbias = a.dbias,
                  .add_dweight = a.add_dweight,
                  .add_dbias = a.add_dbias});
+  kernels::compute_byproducts(
+      a, [&](const kernels::CopyArguments& copy) { elementwise::copy(copy, stream); },
+      [&](const kernels::ReduceArguments& sums) { reduction::reduce(sums, stream); });
 }
 
 void norm::rms_norm(const kernels::RmsNormArguments& a, StreamRef) {

@@ -51,6 +51,32 @@ struct ColumnSums {
   }
 };
 
+/// The sums of N neighbouring columns over every `step`-th row from `row` on before `last`.
+template <int N, class T>
+__device__ Pack<AccumulateType<T>, N> add_rows(const T* in, std::int64_t pitch, int row, int last,
+                                               int step) {
+  using A = AccumulateType<T>;
+  Pack<A, N> sums{};
+  const auto add = [&](int from, auto all) {
+    Vector<T, N> loaded[rows_at_once];
+    LOCKSTEP_UNROLL
+    for (int k = 0; k < rows_at_once; ++k) {
+      const int at = from + k * step;
+      loaded[k] = load_vector<N>(in + (all || at < last ? at : from) * pitch);
+    }
+    LOCKSTEP_UNROLL
+    for (int k = 0; k < rows_at_once; ++k) {
+      const Pack<A, N> terms = unpack(loaded[k]);
+      LOCKSTEP_UNROLL
+      for (int j = 0; j < N; ++j) sums[j] += all || from + k * step < last ? terms[j] : A(0);
+    }
+  };
+  for (; row + (rows_at_once - 1) * step < last; row += step * rows_at_once)
+    add(row, std::true_type{});
+  if (row < last) add(row, std::false_type{});
+  return sums;
+}
+
 /// @tparam height warps that share the rows of a tile of columns: one, or all of the block
 template <int height, class T, class Out>
 __global__ void __launch_bounds__(column_sums_threads, column_sums_blocks)
@@ -66,24 +92,7 @@ __global__ void __launch_bounds__(column_sums_threads, column_sums_blocks)
   const T* const in = p.in + first * p.pitch + column;
   const bool live = column < p.columns;
   Pack<A, N> sums{};
-  const auto add = [&](int from, auto all) {
-    Vector<T, N> loaded[rows_at_once];
-    LOCKSTEP_UNROLL
-    for (int k = 0; k < rows_at_once; ++k) {
-      const int row = from + k * height;
-      loaded[k] = load_vector<N>(in + (all || row < last ? row : from) * p.pitch);
-    }
-    LOCKSTEP_UNROLL
-    for (int k = 0; k < rows_at_once; ++k) {
-      const Pack<A, N> terms = unpack(loaded[k]);
-      LOCKSTEP_UNROLL
-      for (int j = 0; j < N; ++j) sums[j] += all || from + k * height < last ? terms[j] : A(0);
-    }
-  };
-  int row = warp % height;
-  for (; live && row + (rows_at_once - 1) * height < last; row += height * rows_at_once)
-    add(row, std::true_type{});
-  if (live && row < last) add(row, std::false_type{});
+  if (live) sums = add_rows<N>(in, p.pitch, warp % height, last, height);
   if constexpr (height > 1) {
     __shared__ A parts[height][N][warp_size];
     LOCKSTEP_UNROLL

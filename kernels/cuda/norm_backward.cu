@@ -1,7 +1,8 @@
 #include "arguments/norm.hpp"
-#include "cuda/columns.hpp"
-#include "cuda/kept_rows.hpp"
+#include "arguments/norm_byproducts.hpp"
+#include "cuda/norm_byproducts.hpp"
 #include "cuda/norm_dtypes.hpp"
+#include "cuda/norm_sums.hpp"
 #include "cuda/scratch.hpp"
 #include "functional/norm.hpp"
 
@@ -9,7 +10,6 @@ namespace lockstep::cuda_kernels {
 namespace {
 
 using functional::NormStatistics;
-using functional::NormSums;
 
 /// Y is the dtype of what the norm returned, X that of all else.
 template <class X, class Y>
@@ -43,141 +43,8 @@ __global__ void __launch_bounds__(row_threads)
   }
 }
 
-/// Sums over the rows that one block took of what they add to dweight (product) and dbias (plain):
-/// [blocks, columns] each.
-template <class A>
-struct PartialSums {
-  A* plain;  // null for RMS norm
-  A* product;
-  std::int64_t columns;
-  __device__ NormSums<A> operator()(std::int64_t block, std::int64_t column) const {
-    const std::int64_t at = block * columns + column;
-    return {plain ? plain[at] : A(0), product[at]};
-  }
-  /// `width` of them from a column on, which is a multiple of it.
-  template <int width>
-  __device__ Pack<NormSums<A>, width> pack(std::int64_t block, std::int64_t column) const {
-    const std::int64_t at = block * columns + column;
-    const auto products = load_vector<width>(product + at);
-    Vector<A, width> plains{};
-    if (plain) plains = load_vector<width>(plain + at);
-    Pack<NormSums<A>, width> sums;
-    LOCKSTEP_UNROLL
-    for (int j = 0; j < width; ++j) sums[j] = {plains.lane[j], products.lane[j]};
-    return sums;
-  }
-  template <int width>
-  __device__ void put(std::int64_t block, std::int64_t column,
-                      const Pack<NormSums<A>, width>& sums) const {
-    const std::int64_t at = block * columns + column;
-    Vector<A, width> plains, products;
-    LOCKSTEP_UNROLL
-    for (int j = 0; j < width; ++j) {
-      plains.lane[j] = sums[j].plain;
-      products.lane[j] = sums[j].product;
-    }
-    store_vector<width>(product + at, products);
-    if (plain) store_vector<width>(plain + at, plains);
-  }
-};
-
-/// True for all threads of the last of `blocks` blocks to come here, which sees what they wrote.
-__device__ inline bool comes_last(std::uint32_t& arrivals, unsigned blocks) {
-  bool is_last = false;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    is_last = atomicAdd(&arrivals, 1u) + 1 == blocks;
-    if (is_last) arrivals = 0;
-  }
-  if (!__syncthreads_or(is_last)) return false;
-  __threadfence();
-  return true;
-}
-
-/// One block reads what many have left: it waits for memory as seldom as registers allow.
-constexpr unsigned loads_at_once = 16;
-
-/// Adds up what every `step`-th block from `first` on has left, and calls `store(column, sums)`
-/// with a pack of columns.
-template <class A, class Store>
-__device__ void add_blocks(const PartialSums<A>& partial, unsigned first, unsigned step,
-                           unsigned last, const Store& store) {
-  constexpr int width = lanes_of<A>;
-  for (std::int64_t column = std::int64_t{threadIdx.x} * width; column < partial.columns;
-       column += blockDim.x * width) {
-    Pack<NormSums<A>, width> sums{};
-    for (unsigned begin = first; begin < last; begin += loads_at_once * step) {
-      Pack<NormSums<A>, width> own[loads_at_once]{};
-      LOCKSTEP_UNROLL
-      for (unsigned k = 0; k < loads_at_once; ++k)
-        if (begin + k * step < last)
-          own[k] = partial.template pack<width>(begin + k * step, column);
-      LOCKSTEP_UNROLL
-      for (const auto& each : own)
-        for (int j = 0; j < width; ++j) sums[j] = sums[j] + each[j];
-    }
-    store(column, sums);
-  }
-}
-
-/// What sum_columns does, in the same order, by the last blocks to leave their sums: the last of
-/// those whose rows one of its threads would add, and of these the last.
-template <class A, class Store>
-__device__ void finish_sums(const PartialSums<A>& partial, std::uint32_t* arrivals,
-                            const Store& store) {
-  static_assert(final_height + 1 == kernels::norm_arrivals);
-  constexpr int width = lanes_of<A>;
-  const unsigned blocks = gridDim.x, own = blockIdx.x % final_height;
-  const unsigned groups = blocks < final_height ? blocks : final_height;
-  if (!comes_last(arrivals[own], (blocks - own + final_height - 1) / final_height)) return;
-  add_blocks(partial, own, final_height, blocks, [&](std::int64_t column, const auto& sums) {
-    partial.template put<width>(own, column, sums);
-  });
-  if (!comes_last(arrivals[final_height], groups)) return;
-  add_blocks(partial, 0, 1, groups, [&](std::int64_t column, const auto& sums) {
-    LOCKSTEP_UNROLL
-    for (int j = 0; j < width; ++j) store(column + j, sums[j]);
-  });
-}
-
 // So many threads of a multiprocessor have the registers.
 constexpr int resident_threads = 384;
-
-/// Writes a block's sums of the columns from `first` on that its warps have one pack each of; its
-/// warps' are added up in their order.
-template <int width, class A>
-__device__ void leave_sums(const WideGroup<WarpGroup, width>& group, const Pack<A, width>& sums,
-                           A* out, std::int64_t first, std::int64_t columns) {
-  // Lane by lane, with gaps: neither writing nor reading has two lanes in one bank.
-  constexpr int pitch = warp_size + warp_size / width, warps = kept_warps_threads / warp_size;
-  __shared__ A tile[warps][width * pitch];
-  __syncthreads();  // the former pack's readers are done
-  LOCKSTEP_UNROLL
-  for (int j = 0; j < width; ++j) tile[threadIdx.x / warp_size][j * pitch + group.rank()] = sums[j];
-  __syncthreads();
-  for (int c = static_cast<int>(threadIdx.x); c < warp_size * width; c += kept_warps_threads) {
-    if (first + c >= columns) break;
-    const int at = c % width * pitch + c / width;
-    A total = tile[0][at];
-    for (int warp = 1; warp < warps; ++warp) total += tile[warp][at];
-    out[first + c] = total;
-  }
-}
-
-/// The same for a block that is one group.
-template <int width, class A>
-__device__ void leave_sums(const WideGroup<BlockGroup, width>& group, const Pack<A, width>& sums,
-                           A* out, std::int64_t first, std::int64_t columns) {
-  const std::int64_t at = first + static_cast<std::int64_t>(group.rank()) * width;
-  if (at >= columns) return;
-  LOCKSTEP_UNROLL
-  for (int j = 0; j < width; j += lanes_of<A>) {
-    Vector<A, lanes_of<A>> stored;
-    for (int lane = 0; lane < lanes_of<A>; ++lane) stored.lane[lane] = sums[j + lane];
-    store_vector<lanes_of<A>>(out + at + j, stored);
-  }
-}
 
 template <class T>
 struct StoreWeightGradients {
@@ -185,15 +52,26 @@ struct StoreWeightGradients {
   T* dbias;
   bool add_dweight, add_dbias;
   __device__ void operator()(std::int64_t column, const NormSums<AccumulateType<T>>& sums) const {
-    if (dweight) store(dweight + column, sums.product, add_dweight);
-    if (dbias) store(dbias + column, sums.plain, add_dbias);
-  }
-
- private:
-  __device__ static void store(T* to, AccumulateType<T> value, bool add) {
-    *to = convert<T>(add ? convert<AccumulateType<T>>(*to) + value : value);
+    if (dweight) store_sum(dweight + column, sums.product, add_dweight);
+    if (dbias) store_sum(dbias + column, sums.plain, add_dbias);
   }
 };
+
+/// kernels::NormByproducts, each of which may be null.
+template <class X, class Y>
+struct Byproducts {
+  AccumulateType<X>* partial;  ///< sums of dx, a block's each
+  X* dx_sums;
+  Y* dx_copy;
+  bool add_dx_sums;
+  Summand<Y, X> summand;
+  __device__ void operator()(std::int64_t column, const NormSums<AccumulateType<X>>& sums) const {
+    if (dx_sums) store_sum(dx_sums + column, sums.product, add_dx_sums);
+  }
+};
+
+/// Of a kernel without: its registers are for what it does.
+struct NoByproducts {};
 
 /// What a thread reads of a row.
 template <class X, class Y, int width, int vectors>
@@ -204,54 +82,84 @@ struct NormGradientRow {
 
   template <class Group>
   __device__ void load(const Group& group, const NormGradientPointers<X, Y>& p, std::int64_t row,
-                       std::int64_t columns) {
+                       std::int64_t columns, bool with_dx) {
     const std::int64_t start = row * columns;
     for_each_kept<vectors>(group, columns, [&](int k, std::int64_t at) {
       x[k] = load_words<width>(p.x + start + at);
       dy[k] = load_words<width>(p.dy + start + at);
-      if (p.add_dx) dx[k] = load_words<width>(p.dx + start + at);
+      if (with_dx && p.add_dx) dx[k] = load_words<width>(p.dx + start + at);
     });
     mean = p.mean ? p.mean[row] : AccumulateType<X>(0);
     rstd = p.rstd[row];
   }
 };
 
+/// A norm's weights of the columns that a thread keeps: in registers, or where those are for sums
+/// of dx, read again for each row.
+template <class T, int width, int vectors, bool kept>
+struct KeptWeights {
+  const T* weight;  // may be null
+  Words<T, width> words[kept ? vectors : 1];
+
+  __device__ static Words<T, width> at_column(const T* weight, std::int64_t at) {
+    Vector<T, width> own;
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < width; ++j) own.lane[j] = convert<T>(AccumulateType<T>(1));
+    if (weight) own = load_vector<width>(weight + at);
+    return std::bit_cast<Words<T, width>>(own);
+  }
+  template <class Group>
+  __device__ KeptWeights(const Group& group, const T* of, std::int64_t columns) : weight(of) {
+    if constexpr (kept)
+      for_each_kept<vectors>(group, columns,
+                             [&](int k, std::int64_t at) { words[k] = at_column(of, at); });
+  }
+  __device__ auto operator()(int k, std::int64_t at) const {
+    return unpack(kept ? words[kept ? k : 0] : at_column(weight, at));
+  }
+};
+
 /// dx, and dweight and dbias or the sums for them, with each element read once.
-/// @param arrivals null: sums are left
-template <class Group, bool centred, class X, class Y>
+/// @param arrivals null: sums are left; not where there are by-products
+template <class Group, bool centred, class X, class Y, class Besides>
 __global__ void __launch_bounds__(kept_block<Group, resident_threads>,
                                   resident_threads / kept_block<Group, resident_threads>)
     norm_backward_one_pass_kernel(std::int64_t rows, std::int64_t columns,
                                   NormGradientPointers<X, Y> p,
                                   PartialSums<AccumulateType<X>> partial, std::uint32_t* arrivals,
-                                  StoreWeightGradients<X> weight_gradients) {
+                                  StoreWeightGradients<X> weight_gradients, Besides besides) {
   using A = AccumulateType<X>;
   constexpr int width = Group::width, vectors = kept_elements<X> / width;
+  constexpr bool has_byproducts = !std::is_same_v<Besides, NoByproducts>;
   const Group group;
   const auto for_each = [&](const auto& visit) { for_each_kept<vectors>(group, columns, visit); };
-  Words<X, width> weight[vectors];
-  for_each([&](int k, std::int64_t at) {
-    Vector<X, width> own;
-    LOCKSTEP_UNROLL
-    for (int j = 0; j < width; ++j) own.lane[j] = convert<X>(A(1));
-    if (p.weight) own = load_vector<width>(p.weight + at);
-    weight[k] = std::bit_cast<Words<X, width>>(own);
-  });
+  if constexpr (has_byproducts)
+    if (besides.summand.in)
+      add_columns<kept_block<Group, resident_threads> / warp_size>(besides.summand,
+                                                                   arrivals + row_arrivals);
+  const KeptWeights<X, width, vectors, !has_byproducts> weight(group, p.weight, columns);
   Pack<A, width> product[vectors] = {}, plain[vectors] = {};
+  Pack<A, width> dx_sums[has_byproducts ? vectors : 1] = {};
   // What a row needs is fetched while the row before is worked on, where there are registers.
   constexpr bool ahead = std::is_same_v<X, BFloat16> && std::is_same_v<Y, BFloat16>;
+  constexpr bool dx_ahead = ahead && !has_byproducts;
   NormGradientRow<X, Y, width, vectors> kept;
-  if (ahead && first_row<Group>() < rows) kept.load(group, p, first_row<Group>(), columns);
+  if (ahead && first_row<Group>() < rows)
+    kept.load(group, p, first_row<Group>(), columns, dx_ahead);
   for (std::int64_t row = first_row<Group>(); row < rows; row += row_step<Group>()) {
-    if (!ahead) kept.load(group, p, row, columns);
-    const NormGradientRow<X, Y, width, vectors> own = kept;
+    if (!ahead) kept.load(group, p, row, columns, true);
+    NormGradientRow<X, Y, width, vectors> own = kept;
+    if (ahead && !dx_ahead && p.add_dx)
+      for_each([&](int k, std::int64_t at) {
+        own.dx[k] = load_words<width>(p.dx + row * columns + at);
+      });
     if (const std::int64_t next = row + row_step<Group>(); ahead && next < rows)
-      kept.load(group, p, next, columns);
+      kept.load(group, p, next, columns, dx_ahead);
     const NormStatistics<A> statistics{own.mean, own.rstd};
     NormSums<A> sums{0, 0};
-    for_each([&](int k, std::int64_t) {
+    for_each([&](int k, std::int64_t at) {
       const auto slopes = unpack(own.dy[k]);
-      const auto values = unpack(own.x[k]), weights = unpack(weight[k]);
+      const auto values = unpack(own.x[k]), weights = weight(k, at);
       LOCKSTEP_UNROLL
       for (int j = 0; j < width; ++j) {
         const A slope = slopes[j], g = slope * weights[j];
@@ -267,7 +175,7 @@ __global__ void __launch_bounds__(kept_block<Group, resident_threads>,
     const A mean_gx = sums.product / static_cast<A>(columns);
     for_each([&](int k, std::int64_t at) {
       const auto slopes = unpack(own.dy[k]);
-      const auto values = unpack(own.x[k]), weights = unpack(weight[k]);
+      const auto values = unpack(own.x[k]), weights = weight(k, at);
       auto dx = p.add_dx ? unpack(own.dx[k]) : Pack<A, width>{};
       LOCKSTEP_UNROLL
       for (int j = 0; j < width; ++j) {
@@ -275,8 +183,12 @@ __global__ void __launch_bounds__(kept_block<Group, resident_threads>,
         const A normal = statistics.normalise(values[j]);
         const A slope = statistics.rstd * (g - mean_g - normal * mean_gx);
         dx[j] = p.add_dx ? dx[j] + slope : slope;
+        if constexpr (has_byproducts) dx_sums[k][j] += dx[j];
       }
       store_vector<width>(p.dx + row * columns + at, packed<X>(dx));
+      if constexpr (has_byproducts)
+        if (besides.dx_copy)
+          store_vector<width>(besides.dx_copy + row * columns + at, packed<Y>(dx));
     });
   }
   LOCKSTEP_UNROLL
@@ -285,8 +197,15 @@ __global__ void __launch_bounds__(kept_block<Group, resident_threads>,
     leave_sums(group, product[k], partial.product + blockIdx.x * columns, at, columns);
     if constexpr (centred)
       leave_sums(group, plain[k], partial.plain + blockIdx.x * columns, at, columns);
+    if constexpr (has_byproducts)
+      leave_sums(group, dx_sums[k], besides.partial + blockIdx.x * columns, at, columns);
   }
-  if (arrivals) finish_sums(partial, arrivals, weight_gradients);
+  const FinishedSums<A, StoreWeightGradients<X>> gradients{partial, weight_gradients};
+  if constexpr (has_byproducts)
+    finish_sums<A>(arrivals, gradients,
+                   FinishedSums<A, Besides>{{nullptr, besides.partial, columns}, besides});
+  else if (arrivals)
+    finish_sums<A>(arrivals, gradients);
 }
 
 /// What a row adds to dweight and dbias of one column.
@@ -338,23 +257,70 @@ void backward_rows(const kernels::LayerNormBackwardArguments& a, StreamRef strea
   });
 }
 
+template <bool centred, class X, class Y, class Besides>
+void launch_one_pass(const kernels::LayerNormBackwardArguments& a, const KeptRows& plan,
+                     const PartialSums<AccumulateType<X>>& partial, const Besides& besides,
+                     StreamRef stream) {
+  constexpr int lanes = lanes_of<X>;
+  const auto kernel =
+      plan.by_warps
+          ? norm_backward_one_pass_kernel<WideGroup<WarpGroup, lanes>, centred, X, Y, Besides>
+          : norm_backward_one_pass_kernel<WideGroup<BlockGroup, lanes>, centred, X, Y, Besides>;
+  launch(stream, plan.blocks, plan.threads, 0, kernel, a.x.shape[0], a.x.shape[1],
+         gradient_pointers<X, Y>(a), partial, a.arrivals.as<std::uint32_t>(),
+         weight_gradients<X>(a), besides);
+}
+
+/// Whether the kernel of a norm has by-products at all: not that of RMS norm, whose models have no
+/// biases, nor where gradients are of 32 bits and more, which leave no registers.
+template <bool centred, class Y>
+inline constexpr bool offers_byproducts = centred && sizeof(Y) == 2;
+
+/// The same for a call.
+template <class X, class Y>
+bool takes_byproducts(const kernels::LayerNormBackwardArguments& a, const KeptRows& plan) {
+  const auto& [dx_sums, dx_copy, summand, sums, add_dx_sums, add_sums] = a.byproducts;
+  if (!a.byproducts || !a.arrivals || !rows_are_wide<Y>(lanes_of<Y>, dx_copy.data, summand.data))
+    return false;
+  if (!summand) return true;
+  const std::int64_t tiles = Summand<Y, X>::tiles_of(summand.shape[1]);
+  return summand.numel() > 0 && summand.shape[0] < std::int64_t{1} << 31 &&
+         rows_are_wide<Y>(summand.shape[1]) &&
+         tiles <= std::min<std::int64_t>(most_summand_tiles, plan.blocks);
+}
+
 template <bool centred, class X, class Y>
 void backward_in_one_pass(const kernels::LayerNormBackwardArguments& a, const KeptRows& plan,
-                          StreamRef stream) {
+                          bool has_byproducts, StreamRef stream) {
   using A = AccumulateType<X>;
-  constexpr int lanes = lanes_of<X>;
-  const std::int64_t rows = a.x.shape[0], columns = a.x.shape[1];
-  const std::int64_t sums = plan.blocks * columns;
-  const Scratch scratch(sizeof(A) * static_cast<std::size_t>(2 * sums), stream);
+  const std::int64_t columns = a.x.shape[1], sums = plan.blocks * columns;
+  const kernels::NormByproducts& more = a.byproducts;
+  const std::int64_t summed = has_byproducts && more.summand ? more.summand.shape[1] : 0;
+  const std::int64_t tiles = std::max<std::int64_t>(1, Summand<Y, X>::tiles_of(summed));
+  const std::int64_t shares = (plan.blocks + tiles - 1) / tiles;
+  const Scratch scratch(
+      sizeof(A) * static_cast<std::size_t>((has_byproducts ? 3 : 2) * sums + shares * summed),
+      stream);
   A* const product = static_cast<A*>(scratch.data());
   const PartialSums<A> partial{centred ? product + sums : nullptr, product, columns};
-  const auto kernel =
-      plan.by_warps ? norm_backward_one_pass_kernel<WideGroup<WarpGroup, lanes>, centred, X, Y>
-                    : norm_backward_one_pass_kernel<WideGroup<BlockGroup, lanes>, centred, X, Y>;
-  auto* const arrivals = a.arrivals.as<std::uint32_t>();
-  launch(stream, plan.blocks, plan.threads, 0, kernel, rows, columns, gradient_pointers<X, Y>(a),
-         partial, arrivals, weight_gradients<X>(a));
-  if (!arrivals)
+  if constexpr (offers_byproducts<centred, Y>)
+    if (has_byproducts)
+      return launch_one_pass<centred, X, Y>(
+          a, plan, partial,
+          Byproducts<X, Y>{.partial = product + 2 * sums,
+                           .dx_sums = more.dx_sums.as<X>(),
+                           .dx_copy = more.dx_copy.as<Y>(),
+                           .add_dx_sums = more.add_dx_sums,
+                           .summand = {.in = more.summand.as<Y>(),
+                                       .out = more.sums.as<X>(),
+                                       .partial = product + 3 * sums,
+                                       .rows = summed ? more.summand.shape[0] : 0,
+                                       .columns = summed,
+                                       .tiles = static_cast<unsigned>(tiles),
+                                       .accumulate = more.add_sums}},
+          stream);
+  launch_one_pass<centred, X, Y>(a, plan, partial, NoByproducts{}, stream);
+  if (!a.arrivals)
     sum_columns<NormSums<A>>(stream, plan.blocks, columns, partial, weight_gradients<X>(a));
 }
 
@@ -377,10 +343,19 @@ void backward(const kernels::LayerNormBackwardArguments& a, StreamRef stream) {
   constexpr std::int64_t least_rows = 32;
   const auto plan =
       keep_rows<X, resident_threads>(stream.device.index, a.x.shape[0], a.x.shape[1], least_rows);
-  if (has_weights && plan && is_wide<X, Y>(a))
-    return backward_in_one_pass<centred, X, Y>(a, *plan, stream);
-  if (a.dx) backward_rows<centred, X, Y>(a, stream);
-  if (has_weights) backward_columns<X, Y>(a, stream);
+  const bool one_pass = has_weights && plan && is_wide<X, Y>(a);
+  const bool besides =
+      one_pass && offers_byproducts<centred, Y> && takes_byproducts<X, Y>(a, *plan);
+  if (one_pass) {
+    backward_in_one_pass<centred, X, Y>(a, *plan, besides, stream);
+  } else {
+    if (a.dx) backward_rows<centred, X, Y>(a, stream);
+    if (has_weights) backward_columns<X, Y>(a, stream);
+  }
+  if (besides) return;
+  kernels::compute_byproducts(
+      a, [&](const kernels::CopyArguments& copy) { elementwise::copy(copy, stream); },
+      [&](const kernels::ReduceArguments& sums) { reduction::reduce(sums, stream); });
 }
 
 /// Gradients of layer norm where `mean` is given, else of RMS norm.

@@ -24,12 +24,6 @@ thread_local std::uint64_t ops = 0;
 
 bool earlier(const Node* a, const Node* b) { return a->sequence() < b->sequence(); }
 
-/// True if nothing but this handle can see the array, so that it may be added to in place.
-bool is_exclusive(const Tensor& tensor) {
-  return tensor.use_count() == 1 && tensor.impl().storage->use_count() == 1 &&
-         (tensor.is_contiguous() || tensor.is_channels_last());
-}
-
 // Stands in for the count of edges in a node that the engine has run.
 constexpr std::uint32_t done = ~std::uint32_t{0};
 
@@ -175,7 +169,7 @@ void Engine::count_edges(std::span<const Tensor> roots) {
     node.run_ = run_;
     node.waiting_ = 1;
     for (Tensor& gradient : node.gradients()) gradient = Tensor();
-    for (Edge& edge : node.edges()) edge.delivered = false;
+    for (Edge& edge : node.edges()) edge.delivered = edge.summed = false;
     stack.push_back(&node);
   };
   for (const Tensor& root : roots) visit(*node_of(root));
@@ -203,11 +197,12 @@ void Engine::process(Node& node) {
     const TraceRange range(node.name(), TracePhase::backward);
     const PlaceGuard place(node.place());
     running_node_ = &node;
-    InputGradients inputs(*this, node.edges());
+    InputGradients inputs(*this, node);
     node.backward(inputs);
     running_node_ = nullptr;
     for (Tensor& gradient : gradients) gradient = Tensor();
   }
+  if (!left_sums_.empty() || !copies_.empty()) drop_byproducts(node);
   node.waiting_ = done;
   if (!retain_graph_) {
     node.released_ = true;
@@ -232,7 +227,7 @@ void Engine::deliver(Edge& edge, Tensor gradient) {
       Tensor& slot = node.gradients()[edge.output];
       if (!slot.defined())
         slot = std::move(gradient);
-      else if (is_exclusive(slot))
+      else if (InputGradients::is_exclusive(slot))
         slot.add_(gradient);
       else
         slot = add(slot, gradient);
@@ -257,6 +252,11 @@ void Engine::arrive(Node& node) {
   std::push_heap(ready_.begin(), ready_.end(), earlier);
 }
 
+bool InputGradients::is_exclusive(const Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.impl().storage->use_count() == 1 &&
+         (tensor.is_contiguous() || tensor.is_channels_last());
+}
+
 void InputGradients::throw_no_operand(std::size_t i) const {
   LOCKSTEP_THROW(InvalidArgument, "backward of ", Engine::running_op(), ": there is no operand ", i,
                  ", the op has ", edges_.size(), "; they count from 0, as given to OpCall");
@@ -268,7 +268,7 @@ void InputGradients::check_first(std::size_t i) const {
 }
 
 void InputGradients::check_shape(std::size_t i, const Shape& shape) const {
-  const auto& [node, output, dtype, delivered] = edges_[i];
+  const auto& [node, output, dtype, delivered, summed] = edges_[i];
   LOCKSTEP_CHECK(node->output_shape(output) == shape, InvalidArgument, "backward of ",
                  Engine::running_op(), ": the gradient of operand ", i, " is of shape ", shape,
                  ", the operand of ", node->output_shape(output).get());

@@ -24,6 +24,9 @@ struct Backend {
 #undef LOCKSTEP_FAMILY
   /// By pointer, so that only who runs optimizers is compiled anew for a new rule.
   const kernels::OptimizerKernels* optimizers = nullptr;
+  /// Whether kernels of norms' gradients are to compute gradients of biases besides
+  /// (NormByproducts) on a device, rather than products of weights' gradients; null: on none.
+  bool (*norms_sum_biases)(int device) = nullptr;
 };
 
 /// The backend itself, once all its families are set. Whatever ops run on has passed through here,

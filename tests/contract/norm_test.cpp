@@ -248,7 +248,8 @@ TEST_P(NormContract, CountersOfForwardChangeNoBitOfBackward) {
     const auto x = array({n, width}).randomize(1), dy = array({n, width}).randomize(2);
     const auto y = array({n, width}), mean = statistics({n}), rstd = statistics({n});
     auto arrivals = array(DType::i32, {kernels::norm_arrivals});
-    arrivals.set(Values(33, GetParam().device.is_cuda() ? 7.0 : 0.0));  // a CPU counts nothing
+    arrivals.set(Values(kernels::norm_arrivals,
+                        GetParam().device.is_cuda() ? 7.0 : 0.0));  // a CPU counts nothing
     family().layer_norm({.y = y, .mean = mean, .rstd = rstd, .arrivals = arrivals, .x = x},
                         stream());
     const auto backward = [&](const ArrayView& counters) {
@@ -267,9 +268,97 @@ TEST_P(NormContract, CountersOfForwardChangeNoBitOfBackward) {
     const auto expected = backward({});
     for (int repetition = 0; repetition < 2; ++repetition) {
       EXPECT_EQ(backward(arrivals), expected);
-      EXPECT_EQ(arrivals.get(), Values(33, 0.0));
+      EXPECT_EQ(arrivals.get(), Values(kernels::norm_arrivals, 0.0));
     }
   }
+}
+
+/// Sums of the columns of [rows, width].
+Values column_sums(const Values& in, std::int64_t width) {
+  Values sums(static_cast<std::size_t>(width));
+  for (std::size_t i = 0; i < in.size(); ++i) sums[i % sums.size()] += in[i];
+  return sums;
+}
+
+Values added(Values a, const Values& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+  return a;
+}
+
+// Of rows that a warp keeps, and a block; of summands of one tile and of several, with an end.
+TEST_P(NormContract, ByproductsAreThoseOfTheArraysAndChangeNoOtherBit) {
+  std::vector<DType> results = {dtype()};
+  if (dtype() == DType::f32) results.insert(results.end(), {DType::bf16, DType::f16});
+  for (const DType result : results)
+    for (const auto& [n, width, summed] :
+         {std::array<std::int64_t, 3>{130, 104, 40}, {70, 1000, 600}}) {
+      const std::int64_t m = 300;
+      const auto x = array({n, width}).randomize(1), weight = array({width}).randomize(2);
+      const auto dy = array(result, {n, width}).randomize(3);
+      const auto summand = array(result, {m, summed}).randomize(4);
+      const auto y = array(result, {n, width});
+      const auto mean = statistics({n}), rstd = statistics({n});
+      auto arrivals = array(DType::i32, {kernels::norm_arrivals});
+      arrivals.set(Values(kernels::norm_arrivals, 0.0));
+      family().layer_norm(
+          {.y = y, .mean = mean, .rstd = rstd, .arrivals = arrivals, .x = x, .weight = weight},
+          stream());
+      struct Results {
+        Values dx, dweight, dbias, dx_sums, dx_copy, sums;
+        bool operator==(const Results&) const = default;
+      };
+      const auto backward = [&](bool besides, bool counted) {
+        const auto dx = array({n, width}).randomize(5);
+        const auto dweight = array({width}), dbias = array({width});
+        const auto dx_sums = array({width}).randomize(6), sums = array({summed}).randomize(7);
+        const auto dx_copy = array(result, {n, width});
+        kernels::NormByproducts byproducts;
+        if (besides)
+          byproducts = {.dx_sums = dx_sums,
+                        .dx_copy = dx_copy,
+                        .summand = summand,
+                        .sums = sums,
+                        .add_dx_sums = true,
+                        .add_sums = true};
+        if (besides && result == dtype()) byproducts.dx_copy = {};
+        family().layer_norm_backward({.dx = dx,
+                                      .dweight = dweight,
+                                      .dbias = dbias,
+                                      .dy = dy,
+                                      .x = x,
+                                      .weight = weight,
+                                      .mean = mean,
+                                      .rstd = rstd,
+                                      .arrivals = counted ? ArrayView(arrivals) : ArrayView(),
+                                      .add_dx = true,
+                                      .byproducts = byproducts},
+                                     stream());
+        return Results{dx.get(),
+                       dweight.get(),
+                       dbias.get(),
+                       dx_sums.get(),
+                       byproducts.dx_copy ? dx_copy.get() : Values(),
+                       sums.get()};
+      };
+      const Results without = backward(false, true), with = backward(true, true);
+      EXPECT_EQ(with.dx, without.dx);
+      EXPECT_EQ(with.dweight, without.dweight);
+      EXPECT_EQ(with.dbias, without.dbias);
+      EXPECT_TRUE(close(with.dx_sums, added(without.dx_sums, column_sums(with.dx, width)),
+                        tolerance(256) + rounding(dtype()) * 8));
+      EXPECT_TRUE(close(with.sums, added(without.sums, column_sums(summand.get(), summed)),
+                        tolerance(256)));
+      if (!with.dx_copy.empty()) {
+        auto copy = array(result, {n, width});
+        copy.set(with.dx);
+        EXPECT_EQ(with.dx_copy, copy.get());
+      }
+      EXPECT_EQ(arrivals.get(), Values(kernels::norm_arrivals, 0.0));
+      EXPECT_EQ(backward(true, true), with);
+      const Results apart = backward(true, false);
+      EXPECT_EQ(apart.dx, with.dx);
+      EXPECT_TRUE(close(apart.sums, with.sums, tolerance(256)));
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -26,13 +26,22 @@ struct GradientPart {
   TensorOptions options;
 };
 
+/// What an op may compute beside the gradient of an operand, since it has that at hand, and others
+/// would read it again: gradients of biases (ADR 0042). What is undefined is not wanted.
+struct GradientByproducts {
+  GradientTarget dx_sums;  ///< [columns]: the sums of the gradient's columns, in its dtype
+  Tensor dx_copy;          ///< the gradient in the dtype of what the op returned
+  Tensor summand;          ///< [rows, columns] of another gradient, in that dtype
+  GradientTarget sums;     ///< [columns] in the gradient's dtype: the sums of its columns
+};
+
 /// What a node's backward hands its results to. Gradients travel on as soon as they are set, so an
 /// op sets its parameters' gradients first: their all-reduce can then start before the op goes on.
 class InputGradients {
  public:
   /// True if operand `i` needs a gradient.
   /// @throws InvalidArgument, as all others here, if the op has no operand `i`.
-  bool wanted(std::size_t i) const { return static_cast<bool>(edge(i).node); }
+  bool wanted(std::size_t i) const { return edge(i).node && !edge(i).summed; }
   /// The dtype in which operand `i` was given: mixed precision may have run the op in another. An
   /// op whose kernels can write the gradient in it passes it to `write` and saves a conversion.
   DType operand_dtype(std::size_t i) const { return edge(i).dtype; }
@@ -87,9 +96,33 @@ class InputGradients {
     write(std::as_const(targets));
     for (std::size_t i = 0; i < N; ++i)
       if (wanted(parts[i].operand)) commit_part(parts, i, targets[i].tensor);
+    commit_sums();
     for (std::size_t i = 0; i < N; ++i)
       if (wanted(parts[i].operand)) arrive_part(parts, i);
+    arrive_sums();
   }
+
+  /// For what `write_together` calls: what it is to compute beside the gradient of operand `i`.
+  /// There is nothing of that gradient where hooks may change it, others add to it, or it is
+  /// converted.
+  /// @param dx where that gradient is written; may be undefined
+  /// @param options those of gradients of biases
+  /// @param returned dtype of what the op returned
+  GradientByproducts byproducts(std::size_t i, const Tensor& dx, TensorOptions options,
+                                DType returned);
+
+  /// Lets the op that made operand `through`, if it can, compute the gradient of operand `i`, a
+  /// bias, beside its own: the sums of the columns of `dy`, the gradient of the op's result, of
+  /// [rows, columns], which nobody else may have. To be called before the gradient of `through` is
+  /// handed over.
+  /// @return false where that cannot be: then the op computes it.
+  bool leave_column_sums(std::size_t i, std::size_t through, const Tensor& dy);
+
+  /// True if nothing but this handle can see the array, so that it may be added to in place.
+  static bool is_exclusive(const Tensor& tensor);
+
+  /// The gradient of the op's result in another dtype: what came with it, or converted.
+  Tensor converted(const Tensor& dy, DType dtype) const;
 
  private:
   friend class Engine;
@@ -102,7 +135,7 @@ class InputGradients {
   void check_first(std::size_t i) const;
   void check_shape(std::size_t i, const Shape& shape) const;
   static Tensor fresh(const Shape& shape, TensorOptions options);
-  InputGradients(Engine& engine, std::span<Edge> edges) : engine_(engine), edges_(edges) {}
+  InputGradients(Engine& engine, Node& node) : engine_(engine), node_(node), edges_(node.edges()) {}
   GradientTarget target_of(std::size_t i, const Shape& shape, TensorOptions options);
   GradientTarget target_like(std::size_t i, const Tensor& like);
   void commit(std::size_t i, const Tensor& written);
@@ -110,9 +143,19 @@ class InputGradients {
   GradientTarget target_of_part(std::span<const GradientPart> parts, std::size_t i);
   void commit_part(std::span<const GradientPart> parts, std::size_t i, const Tensor& written);
   void arrive_part(std::span<const GradientPart> parts, std::size_t i);
+  static bool completes(const Edge& edge, const Tensor& dx);
+  GradientTarget sums_target(const Edge& bias, TensorOptions options);
+  void commit_sums();
+  void arrive_sums();
 
+  struct Sums {
+    IntrusivePtr<Node> leaf;
+    Tensor written;
+  };
   Engine& engine_;
+  const Node& node_;
   std::span<Edge> edges_;
+  std::array<Sums, 2> sums_ = {};
 };
 
 /// One backward pass: iterative, on the calling thread. Counts what reaches each node from the
@@ -163,6 +206,18 @@ class Engine {
     Tensor collected;  // of a leaf
   };
 
+  /// Sums of the columns of `of` that the backward of `node` may compute: the gradient of a bias.
+  struct LeftSums {
+    const Node* node;
+    Edge bias;
+    Tensor of;
+  };
+  /// A gradient of a node's in the dtype that its backward reads.
+  struct Copy {
+    const Node* node;
+    Tensor gradient;
+  };
+
   explicit Engine(bool retain_graph);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -177,6 +232,7 @@ class Engine {
   void process(Node& node);
   void deliver(Edge& edge, Tensor gradient);
   void arrive(Node& node);
+  void drop_byproducts(const Node& node);
 
   bool retain_graph_;
   std::uint64_t run_;
@@ -185,6 +241,8 @@ class Engine {
   std::vector<GraphTag> tags_;
   std::vector<Overlap> overlaps_;
   std::vector<Callback> callbacks_;
+  std::vector<LeftSums> left_sums_;
+  std::vector<Copy> copies_;
   const Node* running_node_ = nullptr;  // whose own code runs
 };
 

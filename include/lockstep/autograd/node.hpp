@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -53,6 +54,14 @@ struct Edge {
   std::uint32_t output = 0;  ///< which output of `node` the operand is
   DType dtype = DType::f32;  ///< the operand's, and so that of the gradient passed here
   bool delivered = false;    ///< the engine's note: this run has passed a gradient here
+  bool summed = false;       ///< another one: that came with the gradient of the node's own output
+};
+
+/// What the backward of an op with one output needs of the whole gradient of that. An op that
+/// writes the gradient's last part may compute it besides (GradientByproducts).
+struct GradientUses {
+  int column_sums = -1;  ///< the operand, a bias, whose gradient are the sums of its columns
+  std::optional<DType> copy = {};  ///< a dtype in which it is read
 };
 
 /// A recorded op. Nodes know only the nodes of their operands; the result's tensor keeps the node
@@ -76,6 +85,10 @@ class Node : public RefCounted, public SlabAllocated {
   virtual void backward(InputGradients& inputs) = 0;
   /// Frees what backward would need again.
   virtual void release() noexcept = 0;
+  /// See GradientUses.
+  virtual GradientUses gradient_uses() const noexcept { return {}; }
+  /// True if backward can sum the columns of another array besides.
+  virtual bool sums_columns() const noexcept { return false; }
   /// True for nodes that collect the gradient of a leaf.
   virtual bool is_leaf() const noexcept { return false; }
 
@@ -93,6 +106,7 @@ class Node : public RefCounted, public SlabAllocated {
 
  private:
   friend class Engine;
+  friend class InputGradients;
   void drop_hooks() noexcept;
 
   const PlaceId place_;  // first, where the base class leaves room

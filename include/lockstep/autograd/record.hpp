@@ -58,6 +58,14 @@ class OpNode final : public Node {
   std::span<Edge> edges() noexcept override { return edges_; }
   std::span<Tensor> gradients() noexcept override { return gradients_; }
   void release() noexcept override { backward_.reset(); }
+  GradientUses gradient_uses() const noexcept override {
+    if constexpr (requires { backward_->gradient_uses(); })
+      if (backward_) return backward_->gradient_uses();
+    return {};
+  }
+  bool sums_columns() const noexcept override {
+    return requires { Backward::sums_columns; };
+  }
 
   void backward(InputGradients& inputs) override {
     if constexpr (std::is_invocable_v<Backward&, const Tensor&, InputGradients&>)

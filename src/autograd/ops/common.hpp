@@ -19,6 +19,13 @@ inline const backend::Backend& backend_of(const Tensor& tensor) {
   return backend::of(tensor.device());
 }
 
+/// True if gradients of biases are left to the kernels of norms' gradients, for a gradient of that
+/// dtype and device.
+inline bool norms_sum_biases(const Tensor& dy) {
+  const auto choice = backend_of(dy).norms_sum_biases;
+  return choice && size_of(dy.dtype()) == 2 && choice(dy.device().index);
+}
+
 /// The stream on which ops of a tensor's device run.
 inline StreamRef stream_of(const Tensor& tensor) { return current_stream(tensor.device()); }
 

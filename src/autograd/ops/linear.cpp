@@ -27,10 +27,18 @@ constexpr OpDescriptor without_casts(OpDescriptor op) {
 constexpr OpDescriptor add_linear_op = without_casts(ops::add_linear);
 constexpr OpDescriptor mlp_op = without_casts(ops::mlp);
 
-/// The gradients of a linear layer's weight (operand 1) and bias (operand 2), by one product where
-/// both are wanted.
+/// The gradients of a linear layer's weight (operand 1) and, unless another op computes it, bias
+/// (operand 2), by one product where both are wanted.
 void write_parameter_gradients(InputGradients& inputs, const Tensor& dy, const Tensor& x,
-                               const Tensor& weight) {
+                               const Tensor& weight, bool with_bias) {
+  if (!with_bias)
+    return inputs.write(
+        1, weight.shape(),
+        inputs.wanted(1) ? gradient_options(inputs, 1, weight) : weight.options(),
+        [&](const Tensor& dw, bool accumulate) {
+          multiply(dw,
+                   {.a = transposed(batched(dy)), .b = batched(x), .beta = accumulate ? 1.0 : 0.0});
+        });
   const auto options = [&](std::size_t i) {
     return inputs.wanted(i) ? gradient_options(inputs, i, weight) : weight.options();
   };
@@ -58,6 +66,8 @@ void write_parameter_gradients(InputGradients& inputs, const Tensor& dy, const T
   });
 }
 
+struct LinearBackward;
+
 /// The operands of a linear layer, as its product takes them.
 struct Layer {
   Tensor x;  ///< [rows, in]
@@ -70,6 +80,7 @@ struct Layer {
             .epilogue = bias.defined() ? Epilogue::bias : Epilogue::none,
             .bias = view_or_absent(bias)};
   }
+  LinearBackward backward(const Tensor& before_gelu = {}) const;
 };
 
 /// Not recorded. @throws InvalidArgument for shapes or dtypes that do not fit.
@@ -90,12 +101,18 @@ Layer layer_of(std::string_view op, const Tensor& x, const Tensor& weight, const
 /// Gradients of x (operand 0), weight (1) and bias (2).
 struct LinearBackward {
   SavedTensor x, weight;
+  DType dtype;                   ///< of both
   SavedTensor before_gelu = {};  ///< operand 0 where x is its GELU
 
-  void operator()(const Tensor& dy_in, InputGradients& inputs) const {
+  GradientUses gradient_uses() const noexcept { return {.column_sums = 2, .copy = dtype}; }
+
+  /// @param passes_on whether dy goes on as the gradient of another operand
+  void operator()(const Tensor& dy_in, InputGradients& inputs, bool passes_on = false) const {
     const Tensor& w = weight.get();
-    const Tensor dy = dense_matrix(as_matrix(dy_in.to(w.dtype())));
-    write_parameter_gradients(inputs, dy, x.get(), w);
+    const bool may_stay = !passes_on && InputGradients::is_exclusive(dy_in);
+    const Tensor dy = dense_matrix(as_matrix(inputs.converted(dy_in, dtype)));
+    const bool is_left = may_stay && norms_sum_biases(dy) && inputs.leave_column_sums(2, 0, dy);
+    write_parameter_gradients(inputs, dy, x.get(), w, !is_left);
     if (!inputs.wanted(0)) return;
     GemmArguments product{.a = batched(dy), .b = batched(w)};
     if (const Tensor& input = before_gelu.get(); input.defined()) {
@@ -109,6 +126,21 @@ struct LinearBackward {
                  });
   }
 };
+
+/// The same, and that of an addend (operand 3).
+struct AddProductBackward {
+  LinearBackward product;
+
+  GradientUses gradient_uses() const noexcept { return product.gradient_uses(); }
+  void operator()(const Tensor& dy, InputGradients& inputs) const {
+    product(dy, inputs, inputs.wanted(3));
+    inputs.set(3, dy);
+  }
+};
+
+LinearBackward Layer::backward(const Tensor& before_gelu) const {
+  return {SavedTensor(x), SavedTensor(weight), x.dtype(), SavedTensor(before_gelu)};
+}
 
 Tensor in_dtype(const Tensor& x, DType dtype) {
   return x.defined() && x.dtype() != dtype ? cast_operand(x, dtype) : x;
@@ -150,12 +182,7 @@ Tensor add_product(const OpCall<4>& call, const Tensor& activated = {}) {
   Tensor out = empty(layer.out, {dtype, x.device()});
   multiply(as_matrix(out), product);
   if (!call.recording()) return out;
-  return call.record(out, [backward = LinearBackward{
-                               SavedTensor(layer.x), SavedTensor(layer.weight),
-                               SavedTensor(before)}](const Tensor& dy, InputGradients& inputs) {
-    backward(dy, inputs);
-    inputs.set(3, dy);
-  });
+  return call.record(out, AddProductBackward{layer.backward(before)});
 }
 
 /// The hidden layer of a perceptron.
@@ -176,9 +203,7 @@ Hidden hidden_layer(const Tensor& x_in, const MlpWeights& weights) {
     product.aux = batched(as_matrix(hidden.before));
   }
   multiply(as_matrix(hidden.activated), product);
-  if (call.recording())
-    hidden.before =
-        call.record(hidden.before, LinearBackward{SavedTensor(layer.x), SavedTensor(layer.weight)});
+  if (call.recording()) hidden.before = call.record(hidden.before, layer.backward());
   return hidden;
 }
 
@@ -191,7 +216,7 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
   Tensor out = empty(layer.out, x.options());
   multiply(as_matrix(out), layer.product());
   if (!call.recording()) return out;
-  return call.record(out, LinearBackward{SavedTensor(layer.x), SavedTensor(layer.weight)});
+  return call.record(out, layer.backward());
 }
 
 Tensor add_linear(const Tensor& addend, const Tensor& x, const Tensor& weight, const Tensor& bias) {

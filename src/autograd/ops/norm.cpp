@@ -71,6 +71,53 @@ ArrayView arrivals_on(StreamRef stream, StreamRef of_forward, const SavedTensor&
   return stream.handle == of_forward.handle ? view_or_absent(arrivals.get()) : ArrayView();
 }
 
+kernels::NormByproducts views_of(const GradientByproducts& more, std::int64_t columns) {
+  return {.dx_sums = view_or_absent(more.dx_sums.tensor),
+          .dx_copy = rows_or_absent(more.dx_copy, columns),
+          .summand = view_or_absent(more.summand),
+          .sums = view_or_absent(more.sums.tensor),
+          .add_dx_sums = more.dx_sums.accumulate,
+          .add_sums = more.sums.accumulate};
+}
+
+struct LayerNormBackward {
+  static constexpr bool sums_columns = true;
+  Shape normalized_shape;
+  std::int64_t columns;
+  SavedTensor x, weight, mean, rstd, arrivals;
+  StreamRef stream;
+
+  void operator()(const Tensor& dy_in, InputGradients& inputs) const {
+    const Tensor &input = x.get(), &scale = weight.get();
+    const Tensor dy = dy_in.contiguous();
+    const std::array<GradientPart, 3> parts{{{1, normalized_shape, input.options()},
+                                             {2, normalized_shape, input.options()},
+                                             {0, input.shape(), input.options()}}};
+    inputs.write_together(parts, [&](const std::array<GradientTarget, 3>& targets) {
+      const auto& [dweight, dbias, dx] = targets;
+      GradientByproducts more;
+      if (norms_sum_biases(dy) && (dweight.tensor.defined() || dbias.tensor.defined()))
+        more = inputs.byproducts(0, normalized_shape.size() == 1 ? dx.tensor : Tensor(),
+                                 input.options(), dy.dtype());
+      backend_of(dy).norm.layer_norm_backward(
+          {.dx = rows_or_absent(dx.tensor, columns),
+           .dweight = flat_view(dweight.tensor),
+           .dbias = flat_view(dbias.tensor),
+           .dy = as_rows(dy, columns).view(),
+           .x = as_rows(input, columns).view(),
+           .weight = flat_view(scale),
+           .mean = mean.get().view(),
+           .rstd = rstd.get().view(),
+           .arrivals = arrivals_on(stream_of(dy), stream, arrivals),
+           .add_dx = dx.accumulate,
+           .add_dweight = dweight.accumulate,
+           .add_dbias = dbias.accumulate,
+           .byproducts = views_of(more, columns)},
+          stream_of(dy));
+    });
+  }
+};
+
 }  // namespace
 
 Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,
@@ -94,33 +141,9 @@ Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tenso
                                  .eps = eps},
                                 stream_of(x));
   if (!call.recording()) return y;
-  return call.record(
-      y, [normalized_shape, columns, x = SavedTensor(x), weight = SavedTensor(weight),
-          mean = SavedTensor(mean), rstd = SavedTensor(rstd), arrivals = SavedTensor(arrivals),
-          stream = stream_of(x)](const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor &input = x.get(), &scale = weight.get();
-        const Tensor dy = dy_in.contiguous();
-        const std::array<GradientPart, 3> parts{{{1, normalized_shape, input.options()},
-                                                 {2, normalized_shape, input.options()},
-                                                 {0, input.shape(), input.options()}}};
-        inputs.write_together(parts, [&](const std::array<GradientTarget, 3>& targets) {
-          const auto& [dweight, dbias, dx] = targets;
-          backend_of(dy).norm.layer_norm_backward(
-              {.dx = rows_or_absent(dx.tensor, columns),
-               .dweight = flat_view(dweight.tensor),
-               .dbias = flat_view(dbias.tensor),
-               .dy = as_rows(dy, columns).view(),
-               .x = as_rows(input, columns).view(),
-               .weight = flat_view(scale),
-               .mean = mean.get().view(),
-               .rstd = rstd.get().view(),
-               .arrivals = arrivals_on(stream_of(dy), stream, arrivals),
-               .add_dx = dx.accumulate,
-               .add_dweight = dweight.accumulate,
-               .add_dbias = dbias.accumulate},
-              stream_of(dy));
-        });
-      });
+  return call.record(y, LayerNormBackward{normalized_shape, columns, SavedTensor(x),
+                                          SavedTensor(weight), SavedTensor(mean), SavedTensor(rstd),
+                                          SavedTensor(arrivals), stream_of(x)});
 }
 
 Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,

@@ -11,5 +11,8 @@ bool fuses_gelu(int device);
 /// products were reported to take longer (CUDALibrarySamples, issue 90). The variable is
 /// LOCKSTEP_FUSED_BIAS_GRADIENT.
 bool fuses_bias_gradient(int device);
+/// Whether norms' gradients compute them where they can: unless that variable is 1, as an H100's
+/// products do not sum them up but have another kernel read the gradient again.
+bool norms_sum_biases(int device);
 
 }  // namespace lockstep::cuda_kernels

@@ -1,0 +1,163 @@
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "lockstep/autograd/leaf.hpp"
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/autograd/thread_modes.hpp"
+#include "lockstep/runtime/info.hpp"
+#include "lockstep/tensor/compare.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+// Gradients of biases that norms' gradients compute besides, on a GPU.
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t width = 64, rows = 24;
+
+struct Leaf {
+  Tensor tensor;
+  bool is_bias;
+};
+
+/// A random network of norms, linear layers, residuals and hooks, its parameters, and what they
+/// get.
+class Network {
+ public:
+  Network(unsigned seed, bool autocast) : random_(seed), autocast_(autocast), generator_(seed) {}
+
+  std::vector<Leaf> run() {
+    const autograd::AutocastModeGuard mode(DeviceType::cuda, autocast_ ? DType::bf16 : DType::f32);
+    Tensor x = leaf({rows, width}, false);
+    Tensor loss = zeros({}, {DType::f32, cuda(0)});
+    for (int layer = 0; layer < 5; ++layer) {
+      x = next(x);
+      if (one_of(4)) loss = loss + sum(square(x.to(DType::f32))) * 0.01;
+    }
+    loss = loss + sum(square(x.to(DType::f32)));
+    const int times = one_of(3) ? 2 : 1;
+    for (int i = 0; i < times; ++i) loss.backward({}, i + 1 < times);
+    return leaves_;
+  }
+
+ private:
+  bool one_of(unsigned n) { return random_() % n == 0; }
+  Tensor leaf(const Shape& shape, bool is_bias) {
+    const DType dtype = autocast_ ? DType::f32 : DType::bf16;
+    Tensor values = randn(shape, {}, generator_) * (shape.size() == 2 ? 0.12 : 0.5);
+    Tensor made = values.to(cuda(0)).to(dtype).detach();
+    made.set_requires_grad(!one_of(8));
+    leaves_.push_back({made, is_bias});
+    return made;
+  }
+  Tensor bias(std::int64_t n) {
+    if (n == width && shared_.defined() && one_of(4)) return shared_;
+    Tensor made = leaf({n}, true);
+    if (n == width && one_of(4)) shared_ = made;
+    return made;
+  }
+  Tensor norm(const Tensor& x) {
+    return layer_norm(x, {width}, leaf({width}, false), bias(width), 1e-5,
+                      autocast_ ? NormResult::for_products : NormResult::as_computed);
+  }
+  Tensor layer(const Tensor& x, std::int64_t out) {
+    return hooked(linear(x, leaf({out, x.size(-1)}, false), bias(out)));
+  }
+  Tensor hooked(Tensor x) {
+    if (x.requires_grad() && one_of(5)) x.register_hook([](const Tensor& g) { return g * 2; });
+    return x;
+  }
+  Tensor next(const Tensor& x) {
+    switch (random_() % 5) {
+      case 0: {
+        const Tensor branch = layer(norm(x), width);
+        return hooked(add_linear(x, branch, leaf({width, width}, false), bias(width)));
+      }
+      case 1:
+        return hooked(mlp(
+            norm(x), {leaf({128, width}, false), bias(128), leaf({width, 128}, false), bias(width)},
+            {.addend = x}));
+      case 2: return layer(norm(x), width).to(x.dtype());
+      case 3: {
+        const Tensor n = hooked(norm(x));
+        return x + (layer(n, width) * layer(n, width) + layer(n, width)).to(x.dtype());
+      }
+      default: return norm(x).to(x.dtype()) + layer(norm(x), width).to(x.dtype());
+    }
+  }
+
+  std::mt19937 random_;
+  bool autocast_;
+  Generator generator_;
+  std::vector<Leaf> leaves_;
+  Tensor shared_;
+};
+
+/// On a thread of its own, as each asks for the choice once.
+template <class Function>
+void with_choice(const char* in_products, Function&& run) {
+  ::setenv("LOCKSTEP_FUSED_BIAS_GRADIENT", in_products, 1);
+  std::thread(run).join();
+  ::unsetenv("LOCKSTEP_FUSED_BIAS_GRADIENT");
+}
+
+bool has_gpu() { return cuda_device_count() > 0; }
+
+TEST(BiasGradientsGpu, AreTheSameBesideNormsAndInProductsWhateverTheGraph) {
+  if (!has_gpu()) GTEST_SKIP() << "no CUDA device on this machine";
+  for (unsigned seed = 0; seed < 8; ++seed)
+    for (const bool autocast : {false, true}) {
+      std::vector<Leaf> expected, found;
+      with_choice("1", [&] { expected = Network(seed, autocast).run(); });
+      with_choice("", [&] { found = Network(seed, autocast).run(); });
+      ASSERT_EQ(found.size(), expected.size());
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        const Tensor a = found[i].tensor.grad(), b = expected[i].tensor.grad();
+        ASSERT_EQ(a.defined(), b.defined()) << "leaf " << i << " of " << seed;
+        if (!a.defined()) continue;
+        const Tensor want = b.to(cpu).to(DType::f64);
+        const double largest = max(abs(want)).item<double>();
+        EXPECT_TRUE(
+            allclose(a.to(cpu).to(DType::f64), want, 0.0, found[i].is_bias ? largest * 0.02 : 0.0))
+            << "leaf " << i << " of " << seed << (autocast ? " under autocast" : " in bf16");
+      }
+    }
+}
+
+/// The leaves of a residual block in the order in which their gradients are final.
+std::vector<std::string> order_of(const char* in_products) {
+  std::vector<std::string> order;
+  with_choice(in_products, [&] {
+    const auto leaf = [&](const Shape& shape, const std::string& name) {
+      Tensor made = full(shape, 0.01, {DType::bf16, cuda(0)}).set_requires_grad();
+      autograd::leaf_of(made).add_hook(
+          [&order, name](autograd::LeafNode&) { order.push_back(name); });
+      return made;
+    };
+    const Tensor x = leaf({rows, width}, "x");
+    const Tensor h = add_linear(x, x, leaf({width, width}, "w0"), leaf({width}, "b0"));
+    const Tensor n = layer_norm(h, {width}, leaf({width}, "gamma"), leaf({width}, "beta"));
+    const Tensor y = mlp(n,
+                         {leaf({width, width}, "w1"), leaf({width}, "b1"),
+                          leaf({width, width}, "w2"), leaf({width}, "b2")},
+                         {.addend = h});
+    sum(y).backward();
+  });
+  return order;
+}
+
+TEST(BiasGradientsGpu, OfABlockComeWithTheNormThatWritesOrFollowsTheirs) {
+  if (!has_gpu()) GTEST_SKIP() << "no CUDA device on this machine";
+  EXPECT_EQ(order_of("1"),
+            (std::vector<std::string>{"b2", "w2", "b1", "w1", "gamma", "beta", "b0", "w0", "x"}));
+  EXPECT_EQ(order_of(""),
+            (std::vector<std::string>{"b2", "w2", "w1", "gamma", "beta", "b1", "b0", "w0", "x"}));
+}
+
+}  // namespace
+}  // namespace lockstep
