@@ -73,6 +73,28 @@ TEST(SampleRandom, FollowsFromSeedEpochAndSample) {
   EXPECT_EQ(all.size(), 4u * 4 * 64);
 }
 
+TEST(SampleRandom, OfAnOpIsItsOwnWhateverOthersDraw) {
+  const SampleRandom random(1, 2);
+  const auto first = [&](std::int64_t sample, const char* op) {
+    Generator generator = random.of(sample, op);
+    return rand({4}, {}, generator).to_vector<float>();
+  };
+  const auto flip = first(3, "flip");
+  Generator crop = random.of(3, "crop"), plain = random.of(3);
+  for (int i = 0; i < 5; ++i) rand({7}, {}, crop);  // one that draws more now
+  EXPECT_EQ(first(3, "flip"), flip);
+  std::set<std::uint64_t> seeds{plain.state().seed};
+  for (std::int64_t sample = 0; sample < 64; ++sample)
+    for (const char* op : {"", "flip", "crop", "crop2"})
+      seeds.insert(random.of(sample, op).state().seed);
+  EXPECT_EQ(seeds.size(), 4u * 64 + 1);
+}
+
+// Those of runs before: pixels of a resumed training depend on them.
+TEST(SampleRandom, OfASampleStaysWhatItWas) {
+  EXPECT_EQ(SampleRandom(7, 3).of(5).state().seed, 7663025550798234597u);
+}
+
 TEST(LoaderRandomness, IsTheSameForAnyNumberOfWorkersAndNeverRepeats) {
   const auto alone = noise_of(1, 0, 2);
   EXPECT_EQ(distinct(alone).size(), 16u);

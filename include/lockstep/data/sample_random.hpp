@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "lockstep/core/random.hpp"
 
@@ -9,9 +10,9 @@
 
 namespace lockstep::data {
 
-/// A random sequence for each sample of an epoch. It depends on (seed, epoch, sample) alone: not on
-/// the rank, the batch or the worker thread that fetches the sample. DataLoader makes one for every
-/// epoch. Any number of threads may use it.
+/// A random sequence for each sample of an epoch, and for each op on it. It depends on (seed,
+/// epoch, sample, op) alone: not on the rank, the batch or the worker thread that fetches the
+/// sample. DataLoader makes one for every epoch. Any number of threads may use it.
 class SampleRandom {
  public:
   /// The sequences of seed 0 in epoch 0.
@@ -22,6 +23,9 @@ class SampleRandom {
   /// A generator at the beginning of a sample's sequence:
   /// `Generator generator = random.of(index); rand({3}, {}, generator)`.
   Generator of(std::int64_t sample) const;
+  /// The same of one op, by a name of its own: `random.of(index, "crop")`. What one op draws, or
+  /// whether it is there at all, changes nothing in what others draw.
+  Generator of(std::int64_t sample, std::string_view op) const;
   /// The sequences of a data set that is one of several, in one of its passes: others for each.
   SampleRandom within(std::uint64_t dataset, std::uint64_t pass) const;
 
