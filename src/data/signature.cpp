@@ -3,18 +3,20 @@
 #include <algorithm>
 
 #include "lockstep/data/dataset.hpp"
+#include "lockstep/io/crc32c.hpp"
 
 namespace lockstep::data {
 
 std::uint64_t signature_of_bytes(std::span<const std::byte> bytes) {
-  constexpr std::size_t pieces = 16, length = 64;
-  std::uint64_t hash = bytes.size();
-  for (std::size_t piece = 0; piece < pieces; ++piece) {
-    const std::size_t begin = bytes.size() / pieces * piece;
-    const auto part = bytes.subspan(begin, std::min(length, bytes.size() - begin));
-    hash = signature_of("bytes", hash, lockstep::detail::fnv_hash(part.data(), part.size()));
+  constexpr std::size_t whole = std::size_t{64} << 20, block = 4096, blocks = 1024;
+  if (bytes.size() <= whole) return signature_of("whole", bytes.size(), io::crc32c(bytes));
+  std::uint32_t checksum = 0;
+  for (std::size_t i = 0; i < blocks; ++i) {  // the last one ends with the bytes
+    const std::size_t begin = (bytes.size() - block) / (blocks - 1) * i;
+    const std::size_t from = i + 1 < blocks ? begin : bytes.size() - block;
+    checksum = io::crc32c(bytes.subspan(from, block), checksum);
   }
-  return hash;
+  return signature_of("blocks", bytes.size(), checksum);
 }
 
 std::uint64_t signature_of_tensor(const Tensor& tensor) {

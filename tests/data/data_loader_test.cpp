@@ -169,6 +169,29 @@ std::string refusal(const std::function<void()>& load) {
   return "nothing was thrown";
 }
 
+/// Of a text with other letters in a place.
+std::uint64_t signature_with(std::size_t size, std::size_t begin, std::size_t count) {
+  std::string text(size, 'a');
+  for (std::size_t i = begin; i < begin + count; ++i) text[i] = '#';
+  return TokenDataset::from_text(std::move(text), {.context = 16}).signature();
+}
+
+TEST(DataSignature, FollowsFromEveryByteOfUpTo64MiB) {
+  const std::uint64_t whole = signature_with(100'000, 0, 0);
+  EXPECT_EQ(signature_with(100'000, 0, 0), whole);
+  EXPECT_NE(signature_with(100'000, 3000, 3000), whole);
+  for (const std::size_t at : {std::size_t{0}, std::size_t{50'001}, std::size_t{99'999}})
+    EXPECT_NE(signature_with(100'000, at, 1), whole) << at;
+}
+
+TEST(DataSignature, OfMoreFindsAThousandthThatIsOther) {
+  const std::size_t size = (std::size_t{64} << 20) + 77, part = size / 1000;
+  const std::uint64_t whole = signature_with(size, 0, 0);
+  for (const std::size_t at : {std::size_t{0}, size / 3, size - part})
+    EXPECT_NE(signature_with(size, at, part), whole) << at;
+  EXPECT_NE(signature_with(size + 1, 0, 0), whole);
+}
+
 TEST_P(DataLoaderTest, RefusesAStateOfAnotherDataSetOrderOrSeedWithBothValues) {
   DataLoader loader(Echo{}, RandomSampler(20), options());
   EXPECT_THROW(loader.load_state({0, 21}), InvalidArgument);

@@ -191,7 +191,8 @@ class DataLoader {
   }
 
   std::uint64_t signature_at(const LoaderState& place) const {
-    return order_signature(dataset_,
+    if (!dataset_signature_) dataset_signature_ = signature_of_dataset(dataset_);
+    return order_signature(static_cast<std::int64_t>(dataset_.size()), *dataset_signature_,
                            batches_.sampler().signature_up_to(place.epoch, place.samples));
   }
 
@@ -253,7 +254,8 @@ class DataLoader {
   std::int64_t fetched_ = 0, handed_out_ = 0;  // batches since then
   std::optional<std::uint64_t> seed_;          // of random numbers, once it is fixed
   bool in_epoch_ = false;
-  SampleRandom random_;  // of the epoch
+  SampleRandom random_;                                     // of the epoch
+  mutable std::optional<std::uint64_t> dataset_signature_;  // once it was asked for
   std::optional<Batch> current_;
   std::optional<CopyStream> copies_;  // to a GPU
   std::vector<Prepared> slots_;

@@ -49,7 +49,7 @@ auto fetch(const D& dataset, std::span<const std::int64_t> indices, const Sample
 }
 
 /// A data set that can be told from others: `signature()` gives a number that follows from its
-/// contents and options, and costs little.
+/// contents and options. A loader asks once.
 template <class D>
 concept SignedDataset = requires(const D& dataset) {
   { dataset.signature() } -> std::convertible_to<std::uint64_t>;
@@ -59,12 +59,17 @@ concept SignedDataset = requires(const D& dataset) {
 /// @param size of the data set. @param signature its own; 0 where it has none.
 /// @param order what Sampler::order_signature gave.
 std::uint64_t order_signature(std::int64_t size, std::uint64_t signature, std::uint64_t order);
-/// The same of a data set; where it is no SignedDataset, its size alone counts.
+/// A data set's signature; 0 where it is no SignedDataset: then its size alone counts.
+template <Dataset D>
+std::uint64_t signature_of_dataset(const D& dataset) {
+  if constexpr (SignedDataset<D>) return dataset.signature();
+  return 0;
+}
+/// The number of a data set in an order.
 template <Dataset D>
 std::uint64_t order_signature(const D& dataset, std::uint64_t order) {
-  std::uint64_t signature = 0;
-  if constexpr (SignedDataset<D>) signature = dataset.signature();
-  return order_signature(static_cast<std::int64_t>(dataset.size()), signature, order);
+  return order_signature(static_cast<std::int64_t>(dataset.size()), signature_of_dataset(dataset),
+                         order);
 }
 
 /// The type of a data set's batches.
