@@ -4,7 +4,7 @@ namespace examples {
 
 namespace ls = lockstep;
 
-void add_loop_options(CLI::App& app, LoopChoice& choice) {
+void add_checkpoint_options(CLI::App& app, LoopChoice& choice) {
   app.add_option("--checkpoint-dir", choice.folder,
                  "Save all that the run needs to go on, in this folder")
       ->check(writable());
@@ -17,6 +17,9 @@ void add_loop_options(CLI::App& app, LoopChoice& choice) {
   app.add_option("--resume", choice.resume,
                  "auto: go on from the newest checkpoint if there is one; none; or a checkpoint")
       ->check(CLI::IsMember({"auto", "none"}) | CLI::ExistingDirectory);
+  app.add_flag(
+      "--partial", choice.partial,
+      "Take over what fits of a checkpoint, and say what does not, instead of refusing it");
   app.add_option("--snapshot-every", choice.snapshot_every,
                  "Steps from one snapshot in memory to the next, for runs that lockstep_run starts "
                  "again; 0: none")
@@ -24,6 +27,10 @@ void add_loop_options(CLI::App& app, LoopChoice& choice) {
   app.add_option("--snapshot-dir", choice.snapshot_folder,
                  "Of a file system in memory, on each host, for snapshots")
       ->check(CLI::ExistingDirectory);
+}
+
+void add_loop_options(CLI::App& app, LoopChoice& choice) {
+  add_checkpoint_options(app, choice);
   app.add_option("--eval-every", choice.eval_every,
                  "Steps from one evaluation to the next, beside those at the ends of epochs and of "
                  "the run; 0: only there")
@@ -36,18 +43,20 @@ void add_loop_options(CLI::App& app, LoopChoice& choice) {
 void check_loop_options(const CLI::App& app, const LoopChoice& choice) {
   if (!choice.folder.empty()) return;
   for (const char* name :
-       {"--save-every", "--keep", "--resume", "--snapshot-every", "--snapshot-dir"})
+       {"--save-every", "--keep", "--resume", "--partial", "--snapshot-every", "--snapshot-dir"})
     if (app.count(name) > 0)
       refuse(app, std::string(name) + " is about checkpoints; give --checkpoint-dir, too");
 }
 
-ls::train::LoopOptions LoopChoice::options(std::int64_t steps) const {
+ls::train::LoopOptions LoopChoice::options(std::int64_t steps, std::int64_t epochs) const {
   ls::train::LoopOptions options{.steps = steps,
+                                 .epochs = epochs,
                                  .eval_every = eval_every,
                                  .early_stopping = {.patience = patience},
                                  .checkpoint_dir = folder,
                                  .checkpoints = {.keep_last = keep,
                                                  .keep_best = true,
+                                                 .partial = partial,
                                                  .snapshot_every = snapshot_every,
                                                  .snapshot_folder = snapshot_folder}};
   if (save_every != "auto")

@@ -102,6 +102,7 @@ NamedTensors without_accumulation(NamedTensors tensors) {
 
 TensorState with_accumulation(TensorState state, nn::ReplicatedModule& replica) {
   const auto load = state.load;
+  const auto load_what_fits = state.load_what_fits;
   state.more = [&replica] { return accumulation_of(replica); };
   state.has_more = [&replica] { return replica.has_accumulated(); };
   state.load = [load, &replica](const NamedTensors& tensors) {
@@ -109,6 +110,16 @@ TensorState with_accumulation(TensorState state, nn::ReplicatedModule& replica) 
     if (accumulation.empty()) return load(rest);
     load(rest);  // says first what of the model does not fit
     replica.set_accumulated(accumulation_from(accumulation, replica));
+  };
+  state.load_what_fits = [load_what_fits, &replica](const NamedTensors& tensors) {
+    const auto [accumulation, rest] = taken_apart(tensors);
+    std::vector<std::string> left = load_what_fits(rest);
+    if (accumulation.empty()) return left;
+    if (left.empty())
+      replica.set_accumulated(accumulation_from(accumulation, replica));
+    else
+      left.push_back("gradients between micro-batches: of another model");
+    return left;
   };
   return state;
 }

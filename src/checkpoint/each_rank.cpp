@@ -79,7 +79,8 @@ class EachRank {
     return ShardRange{.whole = shape, .begin = rank_ * count, .count = count};
   }
 
-  void load(const NamedTensors& tensors) const {
+  /// What of the saved tensors this rank goes on with, under the names of the state.
+  NamedTensors own_of(const NamedTensors& tensors) const {
     const NoGradGuard no_recording;
     NamedTensors own;
     std::string averaged;
@@ -94,7 +95,7 @@ class EachRank {
                                                        : joined(name, tensor, averaged));
     }
     if (!averaged.empty() && rank_ == 0) LOCKSTEP_LOG(warning, averaged);
-    state_.load(own);
+    return own;
   }
 
  private:
@@ -134,10 +135,15 @@ class EachRank {
 TensorState of_each_rank(TensorState state, int rank, int size,
                          std::function<bool(const std::string& name)> differs) {
   const auto each = std::make_shared<EachRank>(std::move(state), rank, size, std::move(differs));
-  TensorState all{.pieces = [each] { return each->in_rows(each->state().pieces()); },
-                  .wanted = [each](const std::string& name,
-                                   const Shape& shape) { return each->wanted(name, shape); },
-                  .load = [each](const NamedTensors& tensors) { each->load(tensors); }};
+  TensorState all{
+      .pieces = [each] { return each->in_rows(each->state().pieces()); },
+      .wanted = [each](const std::string& name,
+                       const Shape& shape) { return each->wanted(name, shape); },
+      .load = [each](const NamedTensors& tensors) { each->state().load(each->own_of(tensors)); }};
+  if (each->state().load_what_fits)
+    all.load_what_fits = [each](const NamedTensors& tensors) {
+      return each->state().load_what_fits(each->own_of(tensors));
+    };
   if (!each->state().more) return all;
   all.more = [each] { return each->in_rows(each->state().more()); };
   all.has_more = each->state().has_more;

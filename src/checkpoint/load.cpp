@@ -34,13 +34,17 @@ struct Texts {
   std::vector<std::vector<std::string>> headers;  ///< of each TensorState's files
 };
 
-Texts read_texts(const fs::path& checkpoint, const Registry& registry) {
-  Texts texts{.manifest = read_manifest_text(checkpoint), .state = {}, .headers = {}};
-  const Manifest manifest = parse_manifest(texts.manifest, (checkpoint / manifest_name).string());
+std::string read_state_text(const fs::path& checkpoint, const Manifest& manifest) {
   const auto state = std::ranges::find(manifest.files, state_name, &FileRecord::name);
   LOCKSTEP_CHECK(state != manifest.files.end(), CorruptData, checkpoint.string(), " has no ",
                  state_name);
-  texts.state = read_checked(checkpoint, *state);
+  return read_checked(checkpoint, *state);
+}
+
+Texts read_texts(const fs::path& checkpoint, const Registry& registry) {
+  Texts texts{.manifest = read_manifest_text(checkpoint), .state = {}, .headers = {}};
+  const Manifest manifest = parse_manifest(texts.manifest, (checkpoint / manifest_name).string());
+  texts.state = read_state_text(checkpoint, manifest);
   for (const auto& [name, tensors] : registry.tensors)
     texts.headers.push_back(read_headers(checkpoint, manifest, name));
   return texts;
@@ -136,18 +140,51 @@ void check_is_same(comm::Communicator& group, const fs::path& checkpoint,
   });
 }
 
+bool has_values(const StateFile& file, const std::string& name) {
+  const auto has = [&](const NamedValues& values) { return values.contains(name); };
+  return has(file.shared) || (!file.ranks.empty() && std::ranges::all_of(file.ranks, has));
+}
+
 void check_values(const fs::path& checkpoint, const Registry& registry, const StateFile& file) {
-  const auto has = [](const std::string& name) {
-    return [&name](const NamedValues& values) { return values.contains(name); };
-  };
   for (const auto& [name, value] : registry.values)
-    LOCKSTEP_CHECK(file.shared.contains(name) ||
-                       (!file.ranks.empty() && std::ranges::all_of(file.ranks, has(name))),
-                   InvalidArgument, checkpoint.string(), " has no ", io::in_quotes(name),
-                   ": it was saved without");
+    LOCKSTEP_CHECK(has_values(file, name), InvalidArgument, checkpoint.string(), " has no ",
+                   io::in_quotes(name), ": it was saved without");
+}
+
+/// On rank 0.
+std::vector<std::string> absent_states(const fs::path& checkpoint, const Registry& registry) {
+  const Manifest manifest = read_manifest(checkpoint);
+  const StateFile file =
+      parse_state_file(read_state_text(checkpoint, manifest), (checkpoint / state_name).string());
+  const std::vector<std::string> stems = stems_of(manifest);
+  std::vector<std::string> absent;
+  for (const auto& [name, state] : registry.tensors)
+    if (std::ranges::find(stems, name) == stems.end()) absent.push_back(name);
+  for (const auto& [name, state] : registry.values)
+    if (!has_values(file, name)) absent.push_back(name);
+  return absent;
 }
 
 }  // namespace
+
+std::vector<std::string> leave_out_absent(comm::Communicator& group, const fs::path& checkpoint,
+                                          Registry& registry) {
+  check_alike(group, checkpoint, registry);
+  std::string message;
+  run_on_all(group, "what a checkpoint lacks", [&] {
+    if (group.rank() != 0) return;
+    for (const std::string& name : absent_states(checkpoint, registry)) append_text(message, name);
+  });
+  message = comm::broadcast_bytes(group, message, 0, "what a checkpoint lacks");
+  std::vector<std::string> absent;
+  for (std::string_view left = message; !left.empty();) absent.emplace_back(take_text(left));
+  const auto is_absent = [&](const auto& each) {
+    return std::ranges::find(absent, each.first) != absent.end();
+  };
+  std::erase_if(registry.tensors, is_absent);
+  std::erase_if(registry.values, is_absent);
+  return absent;
+}
 
 Loaded read_checkpoint(comm::Communicator& group, const fs::path& checkpoint,
                        const Registry& registry) {

@@ -20,6 +20,12 @@ struct Loaded {
   std::vector<NamedTensors> tensors;  ///< of each TensorState, on the CPU
 };
 
+/// Takes the states out of a registry that a checkpoint lacks. Every rank must call it.
+/// @return their names. @throws CorruptData on every rank; what the group throws.
+std::vector<std::string> leave_out_absent(comm::Communicator& group,
+                                          const std::filesystem::path& checkpoint,
+                                          Registry& registry);
+
 /// Reads and checks all that a registry's states want of a checkpoint; changes nothing. Every rank
 /// reads its own part, and gets from the others what it wants of theirs. Every rank must call it.
 /// @throws CorruptData naming file and tensor, also for a file that cannot be read, InvalidArgument

@@ -74,6 +74,7 @@ void check_same(comm::Communicator& group, const ManagerOptions& options) {
       {"keep_every", text(options.keep_every)},
       {"keep_best", flag(options.keep_best)},
       {"asynchronous", flag(options.asynchronous)},
+      {"partial", flag(options.partial)},
       {"file_bytes", text(options.file_bytes)},
       {"snapshot_every", text(options.snapshot_every)}};
   parallel::check_same_settings(group, settings);
@@ -146,6 +147,21 @@ void take(const fs::path& checkpoint, const std::string& name, const Load& load)
   }
 }
 
+/// "model: head.weight" of a line that says why that was not loaded.
+std::string_view place_in(const std::string& line) {
+  const std::size_t state = std::min(line.find(": "), line.size() - 1);
+  return std::string_view(line).substr(0, line.find(": ", state + 1));
+}
+
+/// A few of them, each in a line.
+std::string lines_of(const std::vector<std::string>& lines) {
+  constexpr std::size_t most = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most, lines.size()); ++i) text += "\n  " + lines[i];
+  if (lines.size() > most) text += detail::concat("\n  and ", lines.size() - most, " more");
+  return text;
+}
+
 }  // namespace
 
 struct Manager::State {
@@ -194,7 +210,11 @@ struct Manager::State {
   void start_writer();
   void write();
   void prune();
-  void take_over(const Loaded& loaded, const fs::path& checkpoint);
+  void take_over(const Loaded& loaded, const fs::path& checkpoint, const Registry& present);
+  void take_tensors(const NamedTensors& tensors, const std::string& name, const TensorState& to);
+  void tell_left(const fs::path& checkpoint);
+
+  LoadReport report;  // of the last load
 };
 
 bool Manager::State::is_due(std::int64_t step) {
@@ -324,15 +344,34 @@ void Manager::State::prune() {
   if (!problem.empty()) LOCKSTEP_LOG(warning, "old checkpoints stay: ", problem);
 }
 
-void Manager::State::take_over(const Loaded& loaded, const fs::path& checkpoint) {
-  for (std::size_t i = 0; i < registry.tensors.size(); ++i) {
-    const auto& [name, state] = registry.tensors[i];
-    take(checkpoint, name, [&, &load = state.load] { load(loaded.tensors[i]); });
+void Manager::State::take_tensors(const NamedTensors& tensors, const std::string& name,
+                                  const TensorState& to) {
+  if (!options.partial || !to.load_what_fits) return to.load(tensors);
+  for (const std::string& line : to.load_what_fits(tensors))
+    report.left.push_back(name + ": " + line);
+}
+
+/// @param present the states that the checkpoint has.
+void Manager::State::take_over(const Loaded& loaded, const fs::path& checkpoint,
+                               const Registry& present) {
+  const auto take_one = [&](const std::string& name, const auto& load) {
+    try {
+      take(checkpoint, name, load);
+      report.loaded.push_back(name);
+    } catch (const InvalidArgument& misfit) {
+      if (!options.partial) throw;
+      report.left.push_back(name + ": " + misfit.what());
+    }
+  };
+  for (std::size_t i = 0; i < present.tensors.size(); ++i) {
+    const auto& [name, state] = present.tensors[i];
+    take_one(name,
+             [&, &name = name, &state = state] { take_tensors(loaded.tensors[i], name, state); });
   }
   const auto rank = static_cast<std::size_t>(group->rank());
   const std::vector<NamedValues>& ranks = loaded.values.ranks;
-  for (const auto& [name, state] : registry.values)
-    take(checkpoint, name, [&, &name = name, &state = state] {
+  for (const auto& [name, state] : present.values)
+    take_one(name, [&, &name = name, &state = state] {
       const auto alike = loaded.values.shared.find(name);
       if (alike != loaded.values.shared.end())
         state.load(alike->second);
@@ -343,6 +382,27 @@ void Manager::State::take_over(const Loaded& loaded, const fs::path& checkpoint)
       else
         state.load_on_new_rank(ranks[0].at(name));
     });
+}
+
+/// On all ranks, in the words of rank 0: what is as it was before.
+/// @throws InvalidArgument if ranks differ in what that is.
+void Manager::State::tell_left(const fs::path& checkpoint) {
+  std::string message;
+  for (const std::string& line : report.left) append_text(message, line);
+  message = comm::broadcast_bytes(*group, message, 0, "what was not loaded");
+  std::vector<std::string> first;
+  for (std::string_view rest = message; !rest.empty();) first.emplace_back(take_text(rest));
+  run_on_all(*group, "all ranks load the same part", [&] {
+    LOCKSTEP_CHECK(std::ranges::equal(report.left, first, {}, place_in, place_in), InvalidArgument,
+                   "of ", checkpoint.string(), " it left", lines_of(report.left),
+                   "\nas it was, and rank 0", lines_of(first));
+  });
+  report.left = std::move(first);
+  if (report.left.empty() || group->rank() != 0) return;
+  std::string loaded;
+  for (const std::string& name : report.loaded) loaded += " " + name;
+  LOCKSTEP_LOG(warning, "of ", checkpoint.string(), " was loaded:", loaded, "; ",
+               report.left.size(), " left as it was:", lines_of(report.left));
 }
 
 Manager::Manager(fs::path folder, const CommunicatorPtr& group, ManagerOptions options)
@@ -449,14 +509,23 @@ std::int64_t Manager::failed_saves() const noexcept { return state_->failed; }
 std::int64_t Manager::load(const fs::path& checkpoint) {
   wait();
   const comm::LongWork loading;
-  const Loaded loaded = read_checkpoint(*state_->group, checkpoint, state_->registry);
-  run_on_all(*state_->group, "a checkpoint is taken over",
-             [&] { state_->take_over(loaded, checkpoint); });
+  State& state = *state_;
+  state.report = {};
+  Registry present = state.registry;
+  if (state.options.partial)
+    for (const std::string& name : leave_out_absent(*state.group, checkpoint, present))
+      state.report.left.push_back(name + ": the checkpoint has none");
+  const Loaded loaded = read_checkpoint(*state.group, checkpoint, present);
+  run_on_all(*state.group, "a checkpoint is taken over",
+             [&] { state.take_over(loaded, checkpoint, present); });
+  if (state.options.partial) state.tell_left(checkpoint);
   if (state_->memory) state_->memory->forget();
   if (!state_->is_prepared) state_->prepare();
   comm::note_progress(loaded.values.step);
   return loaded.values.step;
 }
+
+const LoadReport& Manager::load_report() const noexcept { return state_->report; }
 
 std::optional<std::int64_t> Manager::load_newest() {
   wait();

@@ -90,37 +90,79 @@ std::vector<Piece> pieces_of(const nn::Module& module, const nn::ReplicatedModul
   return pieces;
 }
 
-// Shards first: the module reports all else that does not fit.
-void load_shards(nn::Module& module, const nn::ReplicatedModule& replica,
-                 const NamedTensors& tensors) {
+const Tensor* find(const NamedTensors& tensors, const std::string& name) {
+  const auto found = std::ranges::find(tensors, name, &NamedTensors::value_type::first);
+  return found == tensors.end() ? nullptr : &found->second;
+}
+
+/// Why a saved tensor does not fit.
+std::string misfit(const std::string& name, const Tensor& there, const Shape& shape, DType dtype) {
+  return detail::concat(name, ": ", there.dtype(), " ", there.shape(), " there, ", dtype, " ",
+                        shape, " here");
+}
+
+/// Loads the tensors that fit; those of `elsewhere` come from another place.
+/// @return a line for each other one.
+std::vector<std::string> load_what_fits(nn::Module& module, const NamedTensors& tensors,
+                                        const std::set<std::string>& elsewhere = {}) {
+  const NamedTensors own = module.named_state();
+  std::vector<std::string> left;
+  NamedTensors fitting;
+  std::set<std::string> told;
+  for (const auto& [name, tensor] : tensors) {
+    const Tensor* here = find(own, name);
+    if (!here || (tensor.shape() == here->shape() && tensor.dtype() == here->dtype())) {
+      fitting.emplace_back(name, tensor);
+      continue;
+    }
+    left.push_back(misfit(name, tensor, here->shape(), here->dtype()));
+    told.insert(name);
+  }
+  const nn::LoadReport report = module.load_state_dict(fitting, false);
+  for (const std::string& name : report.missing)
+    if (!told.contains(name) && !elsewhere.contains(name))
+      left.push_back(name + ": the checkpoint has none");
+  for (const std::string& name : report.unexpected) left.push_back(name + ": the model has none");
+  return left;
+}
+
+/// Shards first: the module tells all else that does not fit.
+/// @return a line for each tensor that was left. @throws InvalidArgument for them, before anything
+/// changes, if `is_strict`.
+std::vector<std::string> load_shards(nn::Module& module, const nn::ReplicatedModule& replica,
+                                     const NamedTensors& tensors, bool is_strict) {
   const NoGradGuard no_recording;
   const NamedTensors shards = replica.named_parameters();
   NamedTensors rest;
+  std::vector<std::string> left;
+  std::set<std::string> elsewhere;
   std::vector<std::pair<Tensor, Tensor>> loaded;
   for (const auto& [name, tensor] : tensors) {
-    const auto shard = std::ranges::find(shards, name, &NamedTensors::value_type::first);
-    const bool is_shard = shard != shards.end() && replica.reducer().shards()->range_of(name);
-    if (!is_shard) {
+    const Tensor* shard = find(shards, name);
+    const auto range = replica.reducer().shards()->range_of(name);
+    if (!shard || !range) {
       rest.emplace_back(name, tensor);
       continue;
     }
-    LOCKSTEP_CHECK(
-        tensor.shape() == Shape{shard->second.numel()} && tensor.dtype() == shard->second.dtype(),
-        InvalidArgument, io::in_quotes(name), " is ", tensor.dtype(), " there and ",
-        shard->second.dtype(), " here, or has another shape");
-    loaded.emplace_back(shard->second, tensor.reshape(shard->second.shape()));
+    elsewhere.insert(name);
+    const bool fits = tensor.shape() == Shape{shard->numel()} && tensor.dtype() == shard->dtype();
+    if (fits)
+      loaded.emplace_back(*shard, tensor.reshape(shard->shape()));
+    else
+      left.push_back(misfit(name, tensor, range->whole, shard->dtype()));
   }
-  const auto has_shard = [&](const std::string& name) {
-    return std::ranges::any_of(tensors, [&](const auto& each) { return each.first == name; });
+  const auto check_nothing_left = [&] {
+    std::string problems;
+    for (const std::string& line : left) problems += "\n  " + line;
+    LOCKSTEP_CHECK(!is_strict || left.empty(), InvalidArgument,
+                   "the state does not fit the module:", problems);
   };
-  const nn::LoadReport report = module.load_state_dict(rest, false);
-  std::string problems;
-  for (const std::string& name : report.missing)
-    if (!has_shard(name)) problems += detail::concat(" missing ", io::in_quotes(name));
-  for (const std::string& name : report.unexpected)
-    problems += detail::concat(" unexpected ", io::in_quotes(name));
-  LOCKSTEP_CHECK(problems.empty(), InvalidArgument, "the state does not fit the module:", problems);
+  check_nothing_left();
+  const std::vector<std::string> others = load_what_fits(module, rest, elsewhere);
+  left.insert(left.end(), others.begin(), others.end());
+  check_nothing_left();
   for (auto& [shard, value] : loaded) shard.copy_(value.to(shard.device()));
+  return left;
 }
 
 /// What a rank wants of a tensor that has the whole shape of a parameter.
@@ -132,6 +174,17 @@ std::optional<ShardRange> wanted_of(Ranges shards, const std::string& name, cons
                  InvalidArgument, io::in_quotes(name), " is ", shape, " there and ", range->whole,
                  " here");
   return range && range->whole == shape ? range : std::nullopt;
+}
+
+/// An optimizer's states as it has those of shards.
+NamedTensors in_form_of_shards(const NamedTensors& tensors, const nn::ReplicatedModule& replica) {
+  NamedTensors own;
+  for (const auto& [name, tensor] : tensors) {
+    const auto range = replica.reducer().shards()->range_of(name);
+    const bool is_shard = range && tensor.shape() == Shape{range->count};
+    own.emplace_back(name, is_shard ? tensor.reshape(shape_of_shard(*range)) : tensor);
+  }
+  return own;
 }
 
 /// Of each rank its own where ranks train alone.
@@ -189,6 +242,10 @@ TensorState state_of(nn::Module& module) {
           .load =
               [&module](const NamedTensors& tensors) {
                 module.load_state_dict(without_accumulation(tensors));
+              },
+          .load_what_fits =
+              [&module](const NamedTensors& tensors) {
+                return load_what_fits(module, without_accumulation(tensors));
               }};
 }
 
@@ -199,7 +256,10 @@ TensorState state_of(nn::Module& module, nn::ReplicatedModule& replica) {
   state.wanted = [&replica](const std::string& name, const Shape& shape) {
     return wanted_of(replica.reducer().shards(), name, shape);
   };
-  state.load = [&](const NamedTensors& tensors) { load_shards(module, replica, tensors); };
+  state.load = [&](const NamedTensors& tensors) { load_shards(module, replica, tensors, true); };
+  state.load_what_fits = [&](const NamedTensors& tensors) {
+    return load_shards(module, replica, tensors, false);
+  };
   return unless_alike(std::move(state), module, replica);
 }
 
@@ -208,9 +268,12 @@ TensorState state_of(optim::Optimizer& optimizer) {
     LOCKSTEP_CHECK(autograd::share_of(parameter) != autograd::GradientShare::part, InvalidArgument,
                    "the optimizer has this rank's shards of parameters, and others theirs; add it "
                    "with the replica that shares them out: add(\"optimizer\", optimizer, ddp)");
-  return {
-      .pieces = [&optimizer] { return pieces_between_steps(optimizer.state_dict()); },
-      .load = [&optimizer](const NamedTensors& tensors) { optimizer.load_state_dict(tensors); }};
+  return {.pieces = [&optimizer] { return pieces_between_steps(optimizer.state_dict()); },
+          .load = [&optimizer](const NamedTensors& tensors) { optimizer.load_state_dict(tensors); },
+          .load_what_fits =
+              [&optimizer](const NamedTensors& tensors) {
+                return optimizer.load_matching_state(tensors);
+              }};
 }
 
 TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica) {
@@ -231,14 +294,11 @@ TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica)
                         },
                     .load =
                         [&](const NamedTensors& tensors) {
-                          NamedTensors own;
-                          for (const auto& [name, tensor] : tensors) {
-                            const auto range = replica.reducer().shards()->range_of(name);
-                            const bool is_shard = range && tensor.shape() == Shape{range->count};
-                            own.emplace_back(
-                                name, is_shard ? tensor.reshape(shape_of_shard(*range)) : tensor);
-                          }
-                          optimizer.load_state_dict(own);
+                          optimizer.load_state_dict(in_form_of_shards(tensors, replica));
+                        },
+                    .load_what_fits =
+                        [&](const NamedTensors& tensors) {
+                          return optimizer.load_matching_state(in_form_of_shards(tensors, replica));
                         }};
   return unless_alike(std::move(state), replica);
 }

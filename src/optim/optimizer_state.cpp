@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/ops.hpp"
@@ -260,6 +262,36 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     throw;
   }
   note_loaded(known_by);
+}
+
+std::vector<std::string> Optimizer::load_matching_state(const NamedTensors& state) {
+  try {
+    load_state_dict(state);
+    return {};
+  } catch (const InvalidArgument&) {  // said below for each parameter
+  }
+  check_distinguishable();
+  const NoGradGuard no_recording;
+  std::map<std::string, NamedTensors> states;
+  for (const auto& entry : state)
+    states[entry.first.substr(0, entry.first.rfind('.') + 1)].push_back(entry);
+  std::vector<std::string> left;
+  std::vector<ParameterState> loaded = states_;
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    const std::string key = key_of(i);
+    StateReader reader(states[key]);
+    reader.take(key + "group", {}, DType::i64);  // it stays in the one in which it is
+    ParameterState each = states_[i];
+    read_state(reader, key, each);
+    const std::string fault = reader.first_fault();
+    if (fault.empty())
+      loaded[i] = std::move(each);
+    else
+      left.push_back(fault);
+  }
+  states_ = std::move(loaded);
+  note_loaded(fingerprint(state, has_shards()));
+  return left;
 }
 
 }  // namespace lockstep::optim

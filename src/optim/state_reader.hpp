@@ -47,6 +47,15 @@ class StateReader {
   /// A line of the list of faults, for the caller to fill.
   std::ostream& fault() { return faults_ << "\n  "; }
 
+  /// The first fault, keys that nobody took behind the others; empty if there is none.
+  std::string first_fault() const {
+    std::istringstream lines(faults_.str());
+    std::string line;
+    std::getline(lines >> std::ws, line);
+    if (line.empty() && !given_.empty()) line = given_.begin()->first + ": unexpected";
+    return line;
+  }
+
   /// @throws InvalidArgument with all faults, keys that nobody took among them.
   void finish() {
     for (const auto& [name, tensor] : given_) fault() << name << ": unexpected";

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -279,6 +280,106 @@ TEST(Resume, GpuGoesOnBitwiseWhateverAStepHas) {
 TEST(Resume, SlowGpuGoesOnBitwiseWhateverAStepHas) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
   for (const Condition& condition : conditions()) expect_goes_on(condition, 2, cuda(0), {1, 3, 5});
+}
+
+/// Of which another one has a layer more, and more outputs.
+struct Net : nn::Module {
+  Net(std::int64_t outputs, bool has_more)
+      : hidden(this, "hidden", 6, 4), output(this, "output", 4, outputs) {
+    if (has_more) more.emplace(this, "more", 2, 2);
+  }
+  Tensor forward(const Tensor& x) {
+    Tensor y = output(relu(hidden(x))).sum();
+    return more ? y + (*more)(ones({1, 2})).sum() : y;
+  }
+  nn::Child<nn::Linear> hidden, output;
+  std::optional<nn::Child<nn::Linear>> more;
+};
+
+/// A replica of it, with its optimizer.
+struct NetRun {
+  NetRun(const CommunicatorPtr& group, const fs::path& folder, int zero_stage, bool is_larger,
+         const checkpoint::ManagerOptions& options)
+      : net(nn::make<Net>(is_larger ? 3 : 1, is_larger)),
+        ddp(net, group, {.zero_stage = zero_stage}),
+        optimizer(ddp.named_parameters(), {.lr = 0.1}),
+        checkpoints(folder, group, options) {
+    checkpoints.add("model", ddp);
+    checkpoints.add("optimizer", optimizer, ddp);
+    checkpoints.add("losses", losses);
+  }
+  void step() {
+    ddp(ones({2, 6})).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  std::vector<float> values(const std::string& name) {
+    const auto whole = ddp.whole_parameters();
+    for (const auto& [each, tensor] : net->state_dict())
+      if (each == name) return tensor.to_vector<float>();
+    return {};
+  }
+  std::int64_t steps_of(const std::string& parameter) {
+    for (const auto& [name, value] : optimizer.state_dict())
+      if (name == parameter + ".step") return value.item<std::int64_t>();
+    return -1;
+  }
+
+  nn::ModulePtr<Net> net;
+  DistributedDataParallel<Net> ddp;
+  optim::AdamW optimizer;
+  double losses = 3;
+  checkpoint::Manager checkpoints;
+};
+
+TEST(Resume, PartialLoadsTakeWhatFitsAndSayWhatTheyLeave) {
+  using ::testing::Contains, ::testing::ElementsAre, ::testing::HasSubstr;
+  for (const int zero_stage : {0, 3}) {
+    SCOPED_TRACE(zero_stage);
+    const TemporaryFolder folder;
+    run_job(2, [&](const CommunicatorPtr& group) {
+      manual_seed(1);
+      NetRun saved(group, folder / "run", zero_stage, false, {});
+      for (int i = 0; i < 2; ++i) saved.step();
+      saved.checkpoints.save(2);
+      ASSERT_TRUE(saved.checkpoints.wait());
+
+      NetRun strict(group, folder / "strict", zero_stage, true, {});
+      const auto before = strict.values("hidden.weight");
+      EXPECT_THROW(strict.checkpoints.load(folder / "run/step-2"), InvalidArgument);
+      EXPECT_EQ(strict.values("hidden.weight"), before);
+
+      NetRun other(group, folder / "partial", zero_stage, true, {.partial = true});
+      const auto output = other.values("output.weight");
+      double best = 7;
+      other.checkpoints.add("best", best);
+      other.losses = 0;
+      EXPECT_EQ(other.checkpoints.load(folder / "run/step-2"), 2);
+      EXPECT_EQ(other.values("hidden.weight"), saved.values("hidden.weight"));
+      EXPECT_EQ(other.values("output.weight"), output);
+      EXPECT_EQ(other.steps_of("hidden.weight"), 2);
+      EXPECT_EQ(other.steps_of("output.weight"), 0);
+      EXPECT_EQ(other.steps_of("more.bias"), 0);
+      EXPECT_EQ(other.losses, 3);
+      EXPECT_EQ(best, 7);
+      const checkpoint::LoadReport& report = other.checkpoints.load_report();
+      EXPECT_THAT(report.loaded, ElementsAre("model", "optimizer", "losses"));
+      EXPECT_EQ(report.left.size(), 1U + 4 + 4);
+      for (const char* line :
+           {"best: the checkpoint has none",
+            "model: output.weight: f32 [1, 4] there, f32 [3, 4] here",
+            "model: more.bias: the checkpoint has none", "optimizer: more.bias.group: missing"})
+        EXPECT_THAT(report.left, Contains(line));
+      other.step();
+
+      NetRun same(group, folder / "same", zero_stage, false, {.partial = true});
+      same.checkpoints.load(folder / "run/step-2");
+      EXPECT_EQ(same.checkpoints.load_report().left.size(), 0U);
+      same.step();
+      saved.step();
+      EXPECT_EQ(same.values("output.weight"), saved.values("output.weight"));
+    });
+  }
 }
 
 }  // namespace

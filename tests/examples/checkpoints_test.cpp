@@ -166,6 +166,18 @@ TEST(Checkpoints, OfAnotherModelAreOneReportAndCode2) {
   EXPECT_THAT(alone.output, HasSubstr("give --checkpoint-dir, too"));
 }
 
+TEST(Checkpoints, AreLoadedInPartWhereThatIsAskedFor) {
+  const TemporaryFolder folder;
+  const std::string run = " --checkpoint-dir " + (folder / "run").string();
+  ASSERT_EQ(run_command(tiny_gpt("--steps 2" + run), 100).exit_code, 0);
+  const auto refused = run_command(tiny_gpt("--steps 4 --ema 0.9" + run), 100);
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  const auto partial = run_command(tiny_gpt("--steps 4 --ema 0.9 --partial" + run), 100);
+  EXPECT_EQ(partial.exit_code, 0) << partial.output;
+  EXPECT_THAT(partial.output, HasSubstr("1 left as it was:\n  average: the checkpoint has none\n"));
+  EXPECT_THAT(partial.output, HasSubstr("goes on after step 2"));
+}
+
 TEST(Checkpoints, AreShownComparedVerifiedAndDeletedByTheTool) {
   const TemporaryFolder folder;
   const std::string run = (folder / "run").string();

@@ -28,6 +28,10 @@ struct ManagerOptions {
   std::int64_t keep_every = 0;
   /// The one with the smallest `metric` given to `save` stays, too.
   bool keep_best = false;
+  /// Loads take over what fits, and leave all else as it is: states that a checkpoint lacks, and
+  /// those that it has of something else; of modules single tensors, of optimizers single
+  /// parameters' states. A warning says what was left. By default that throws.
+  bool partial = false;
   /// `save` returns before the state is on disk.
   bool asynchronous = true;
   /// A file of tensors is not larger, unless one tensor alone is.
@@ -137,9 +141,11 @@ class Manager {
   /// @param checkpoint its folder, also of another run.
   /// @return its step.
   /// @throws CorruptData naming file and tensor, also for a file that is missing or cannot be read;
-  /// InvalidArgument for a state that it lacks, and for tensors that do not fit. On every rank
-  /// alike.
+  /// InvalidArgument for a state that it lacks, and for tensors that do not fit, unless the options
+  /// say `partial`. On every rank alike.
   std::int64_t load(const std::filesystem::path& checkpoint);
+  /// What the last load took over, and what it left; the same on all ranks.
+  const LoadReport& load_report() const noexcept;
 
  private:
   struct State;

@@ -39,11 +39,24 @@ struct TensorState {
   /// Takes them back: on the CPU, under their names; pieces in one dimension.
   /// @throws InvalidArgument naming all that does not fit.
   std::function<void(const NamedTensors& tensors)> load;
+  /// Takes back those that fit, and leaves the rest as it is (ManagerOptions::partial). Unset: all,
+  /// or where `load` throws InvalidArgument, none.
+  /// @return a line for each that was not taken back, or that there was nothing for: the same on
+  /// all ranks.
+  std::function<std::vector<std::string>(const NamedTensors& tensors)> load_what_fits = {};
   /// Pieces that are not always there: saved where `has_more` is true on any rank, and then asked
   /// for on all. Their names and shapes must be alike.
   std::function<std::vector<Piece>()> more = {};
   /// Whether this rank has any of `more`, which ranks ask each other with each save. Set with it.
   std::function<bool()> has_more = {};
+};
+
+/// What a load took over.
+struct LoadReport {
+  std::vector<std::string> loaded;  ///< names of states, whole or in part
+  /// What is as it was before: "average: the checkpoint has none",
+  /// "model: head.weight: shape [10, 8], expected [5, 8]".
+  std::vector<std::string> left;
 };
 
 /// State in values.

@@ -127,6 +127,10 @@ class Optimizer {
   /// @throws InvalidArgument naming all missing and unexpected keys, shapes and dtypes that do not
   /// fit, and parameters that are grouped otherwise.
   void load_state_dict(const NamedTensors& state);
+  /// As `load_state_dict` where all fits. Else takes over the states of those parameters of which
+  /// all fits, and leaves the others, and the options of all groups, as they are.
+  /// @return a line for each parameter that was left: "head.weight.exp_avg: missing".
+  std::vector<std::string> load_matching_state(const NamedTensors& state);
   /// Takes over the states of PyTorch's optimizer of the same name: tensors "<parameter>.<state>",
   /// such as "0.weight.exp_avg" and "0.weight.step", in any dtype (docs/optimizers.md shows how to
   /// save them). Options and groups stay as they are here; parameters without a state there start
