@@ -4,12 +4,14 @@
 //
 // train_mnist is the same task with several ranks, validation and saved weights.
 
+#include <algorithm>
 #include <iomanip>
 #include <iostream>
 
 #include <lockstep/lockstep.hpp>
 
 #include "support/command_line.hpp"
+#include "support/loop_options.hpp"
 #include "support/mnist_files.hpp"
 
 namespace ls = lockstep;
@@ -35,14 +37,14 @@ struct Net : ls::nn::Module {
   }
 };
 
-using Model = ls::nn::ModulePtr<Net>;
 using Loader = ls::data::DataLoader<ls::data::ImageDataset>;
 
 struct Options {
   std::filesystem::path data;
-  std::int64_t epochs = 10, batch = 64, test_batch = 1000, log_interval = 10;
+  std::int64_t epochs = 10, batch = 64, log_interval = 10;
   std::uint64_t seed = 1;
   std::string device = "auto";
+  examples::LoopChoice loop;
 };
 
 void add_options(CLI::App& app, Options& o) {
@@ -55,59 +57,55 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--log-interval", o.log_interval, "Steps between two lines")->check(positive);
   app.add_option("--seed", o.seed, "Seed of weights, order and dropout");
   app.add_option("--device", o.device, "auto, cpu or cuda");
+  examples::add_loop_options(app, o.loop);
 }
 
-void train(std::int64_t epoch, const Model& model, ls::Device device, Loader& loader,
-           ls::optim::Optimizer& optimizer, std::int64_t log_interval) {
-  model->train();
-  std::int64_t batches = 0, seen = 0;
-  for (const auto& batch : loader) {
-    const Tensor data = batch.images.to(device), targets = batch.labels.to(device);
-    optimizer.zero_grad();
-    const Tensor loss = ls::nll_loss(model(data), targets);
-    loss.backward();
-    optimizer.step();
-    seen += targets.size(0);
-    if (batches++ % log_interval == 0)
-      std::cout << "Train epoch " << epoch << " [" << std::setw(5) << seen << '/'
-                << loader.dataset().size() << "] loss " << std::fixed << std::setprecision(4)
-                << loss.item() << std::endl;
-  }
-}
-
-void test(const Model& model, ls::Device device, Loader& loader) {
-  const ls::NoGradGuard no_grad;
-  model->eval();
+/// @return the average loss.
+double test(Net& model, Loader& loader) {
+  model.eval();
   double loss = 0, correct = 0;
   for (const auto& batch : loader) {
-    const Tensor data = batch.images.to(device), targets = batch.labels.to(device);
-    const Tensor output = model(data);
-    loss += ls::nll_loss(output, targets, ls::Reduction::sum).item();
-    correct += ls::eq(ls::argmax(output, 1), targets).sum().item();
+    const Tensor output = model.forward(batch.images);
+    loss += ls::nll_loss(output, batch.labels, ls::Reduction::sum).item();
+    correct += ls::eq(ls::argmax(output, 1), batch.labels).sum().item();
   }
+  model.train();
   const auto size = static_cast<double>(loader.dataset().size());
   std::cout << "Test set: average loss " << std::fixed << std::setprecision(4) << loss / size
             << " | accuracy " << std::setprecision(3) << correct / size << std::endl;
+  return loss / size;
 }
 
 int run(ls::Session& session, const Options& o) {
   LOCKSTEP_CHECK(session.size() == 1, InvalidArgument,
                  "mnist is one process; train_mnist runs on several ranks");
   ls::manual_seed(o.seed);
-  const ls::Device device = session.device();
   auto model = ls::nn::make<Net>();
-  model->to(device);
+  model->to(session.device());
   const examples::ImageSets files = examples::read_mnist(o.data);
-  Loader train_loader(files.train, ls::data::RandomSampler(files.train.size(), o.seed),
-                      {.batch_size = o.batch});
-  Loader test_loader(files.test, ls::data::SequentialSampler(files.test.size()),
-                     {.batch_size = o.test_batch});
+  Loader train(files.train, ls::data::RandomSampler(files.train.size(), o.seed),
+               {.batch_size = o.batch, .device = session.device()});
+  Loader tests(files.test, ls::data::SequentialSampler(files.test.size()),
+               {.batch_size = 1000, .device = session.device()});
   ls::optim::SGD optimizer(model->named_parameters(), {.lr = 0.01, .momentum = 0.5});
-  for (std::int64_t epoch = 1; epoch <= o.epochs; ++epoch) {
-    train(epoch, model, device, train_loader, optimizer, o.log_interval);
-    test(model, device, test_loader);
-  }
-  return 0;
+  ls::train::Loop loop(session, o.loop.options(/*steps=*/0, o.epochs));
+  loop.add("model", model);
+  loop.add("optimizer", optimizer);
+  loop.evaluate = [&] { return test(*model, tests); };
+  loop.on_step = [&](const ls::train::StepReport& step) {
+    const std::int64_t batch = (step.step - 1) % train.size(), images = files.train.size();
+    if (batch % o.log_interval != 0) return;
+    std::cout << "Train epoch " << (step.step - 1) / train.size() + 1 << " [" << std::setw(5)
+              << std::min((batch + 1) * o.batch, images) << '/' << images << "] loss " << std::fixed
+              << std::setprecision(4) << step.loss << std::endl;
+  };
+  return loop.run(train, [&](const auto& batch) {
+    optimizer.zero_grad();
+    const Tensor loss = ls::nll_loss(model(batch.images), batch.labels);
+    loss.backward();
+    optimizer.step();
+    return loss;
+  });
 }
 
 }  // namespace
@@ -117,6 +115,7 @@ int main(int argc, char** argv) try {
   CLI::App app("libtorch's MNIST example on lockstep", "mnist");
   add_options(app, options);
   examples::parse(app, argc, argv);
+  examples::check_loop_options(app, options.loop);
   return ls::Session::run(argc, argv, [&](ls::Session& session) { return run(session, options); },
                           {.device = options.device});
 } catch (const examples::Exit& exit) {

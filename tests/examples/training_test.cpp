@@ -270,19 +270,48 @@ TEST(Dcgan, TrainsBothNetworksAndDrawsSamples) {
   const TemporaryFolder folder;
   const auto out = folder / "made";
   const auto result = run_command(
-      command("dcgan",
-              "--device cpu --steps 20 --batch 16 --checkpoint-every 10 --samples 3 --data " +
-                  data.string() + " --out " + out.string()),
+      command("dcgan", "--device cpu --steps 20 --batch 16 --sample-every 10 --samples 3 --data " +
+                           data.string() + " --out " + out.string()),
       240);
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_THAT(result.output, HasSubstr("[1/30][10] D_loss "));
-  EXPECT_EQ(occurrences(result.output, "-> checkpoint"), 2u) << result.output;
+  EXPECT_EQ(occurrences(result.output, "-> "), 2u) << result.output;
   EXPECT_EQ(occurrences(result.output, "nan"), 0u) << result.output;
   const auto generator = lockstep::io::SafetensorsFile::open(out / "generator.safetensors");
   EXPECT_EQ(generator.tensor("conv1.weight").shape(), (lockstep::Shape{100, 256, 4, 4}));
   const auto discriminator = lockstep::io::SafetensorsFile::open(out / "discriminator.safetensors");
   EXPECT_EQ(discriminator.tensor("8.weight").shape(), (lockstep::Shape{1, 256, 3, 3}));
-  EXPECT_EQ(file_size(out / "samples-2.pgm"), std::string("P5\n84 28\n255\n").size() + 3 * 28 * 28);
+  EXPECT_EQ(file_size(out / "samples-20.pgm"),
+            std::string("P5\n84 28\n255\n").size() + 3 * 28 * 28);
+}
+
+// Both of libtorch's examples stop and go on as the other programs do.
+TEST(LibtorchExamples, GoOnBitwiseFromTheirCheckpoints) {
+  const auto data = lockstep::testing::data_dir() / "mnist";
+  if (!exists(data)) GTEST_SKIP() << "no MNIST in " << data << "; set LOCKSTEP_DATA_DIR";
+  const TemporaryFolder folder;
+  const std::string dcgan = "--device cpu --batch 4 --samples 1 --data " + data.string();
+  const auto files = [&](const std::string& name) { return (folder / name).string(); };
+  const auto run = [&](const std::string& program, const std::string& arguments) {
+    const auto result = run_command(command(program, arguments), 240);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return result.output;
+  };
+  run("dcgan", dcgan + " --steps 6 --out " + files("whole"));
+  for (const char* steps : {"3", "6"})
+    run("dcgan", dcgan + " --steps " + steps + " --out " + files("parts") + " --checkpoint-dir " +
+                     files("dcgan"));
+  for (const char* each : {"generator.safetensors", "discriminator.safetensors", "samples-6.pgm"})
+    EXPECT_EQ(lockstep::testing::read_file(folder / "whole" / each) ==
+                  lockstep::testing::read_file(folder / "parts" / each),
+              true)
+        << each;
+
+  const std::string mnist = "--device cpu --batch 1000 --log-interval 1 --data " + data.string();
+  const std::string whole = run("mnist", mnist + " --epochs 2");
+  const std::string checkpoints = " --checkpoint-dir " + files("mnist");
+  const std::string first = run("mnist", mnist + " --epochs 1" + checkpoints);
+  EXPECT_EQ(first + run("mnist", mnist + " --epochs 2" + checkpoints), whole);
 }
 
 TEST(BenchmarkAllreduce, PrintsTheColumnsOfNcclTestsMpi) {
