@@ -213,6 +213,31 @@ TEST_F(ElasticRun, SlowTrainingOnThreeTwoAndThreeRanksEqualsThatOnThree) {
   EXPECT_EQ(occurrences(diff.output, "only in"), 0u) << diff.output;
 }
 
+/// Two hosts of two ranks, one of which is lost and returns.
+TEST_F(ElasticRun, SlowReproducibleTrainingOnFourTwoAndFourRanksHasTheBitsOfThatOnFour) {
+  const std::string weights = path("weights.safetensors"), log = path("log.jsonl");
+  const std::string program = tiny_gpt("--reduction reproducible --steps 1500 --save " + weights);
+  const auto whole = run_command(command("lockstep_run", "-n 4 -- " + program), 200);
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  const std::string expected = read_file(weights);
+  fs::remove(weights);
+  const std::string options = hosts("");
+  folder.write("hosts", "a address=127.0.0.1 slots=2\nb address=127.0.0.1 slots=2\n");
+  const std::string after = "until [ $(cat " + log + " | wc -l) -gt ";
+  const auto result =
+      result_with(options,
+                  ready() + "exec " + program + " --save-every 50 --checkpoint-dir " + path("run") +
+                      " --log " + log,
+                  4,
+                  after + "100 ]; do sleep 0.05; done; " + lose_b() + "; " + after +
+                      "300 ]; do sleep 0.05; done; rm " + path("down-b"),
+                  "", 200);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "4 rank(s) on cpu"), 2u) << result.output;
+  EXPECT_EQ(occurrences(result.output, "2 rank(s) on cpu"), 1u) << result.output;
+  EXPECT_EQ(read_file(weights) == expected, true) << result.output;
+}
+
 // One rank is killed, and later the host of one is lost, with what it had in memory.
 TEST_F(ElasticRun, SnapshotsInMemoryLoseAtMostAStep) {
   const std::string job =
