@@ -62,7 +62,7 @@ void NcclBackend::announce_failure() {
 std::string NcclBackend::as_of() const {
   const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - last_look_);
-  return age < monitor_period ? "" : std::to_string(age.count()) + " ms ago ";
+  return age < 2 * monitor_period ? "" : std::to_string(age.count()) + " ms ago ";
 }
 
 std::string NcclBackend::describe_progress() const {
