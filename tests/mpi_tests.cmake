@@ -147,7 +147,8 @@ endif()
 
 # Jobs over an NCCL that waits where the real one may: the linker puts that in front of its functions.
 if(LOCKSTEP_WITH_NCCL AND LOCKSTEP_WITH_MPI)
-  add_executable(comm_nccl_job_program comm/nccl/nccl_job_program.cpp comm/nccl/stubborn_nccl.cpp)
+  add_executable(comm_nccl_job_program comm/nccl/nccl_job_program.cpp comm/nccl/first_messages.cpp
+                 comm/nccl/stubborn_nccl.cpp)
   target_include_directories(comm_nccl_job_program PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
   target_link_libraries(comm_nccl_job_program PRIVATE lockstep_test_support)
   foreach(function IN ITEMS ncclCommAbort ncclCommDestroy ncclCommSplit ncclCommGetAsyncError
@@ -160,7 +161,7 @@ if(LOCKSTEP_WITH_NCCL AND LOCKSTEP_WITH_MPI)
     LOCKSTEP_JOB_PROGRAM="$<TARGET_FILE:comm_nccl_job_program>" LOCKSTEP_MPIEXEC="${MPIEXEC_EXECUTABLE}")
   add_dependencies(test_comm_nccl_jobs comm_nccl_job_program)
   gtest_discover_tests(test_comm_nccl_jobs TEST_LIST comm_nccl_jobs_gpu DISCOVERY_TIMEOUT 120
-    PROPERTIES LABELS gpu TIMEOUT ${test_timeout} ENVIRONMENT LOCKSTEP_SIM_DEVICES=2)
+    PROPERTIES LABELS gpu TIMEOUT ${test_timeout} ENVIRONMENT LOCKSTEP_SIM_DEVICES=3)
   lockstep_label_simulated(comm_nccl_jobs_gpu)
   add_dependencies(lockstep_sim_tests test_comm_nccl_jobs)
 endif()

@@ -166,7 +166,7 @@ def two_ranks(check):
     """Two ranks over NCCL and through the host: with a GPU each, or both on the only one. NCCL takes the latter if it believes
     them to be on two hosts."""
     shared, is_refused = len(check.gpus) < 2, False
-    environment = {**check.place.environment, "LOCKSTEP_TIMEOUT": "30"}
+    environment = {**check.place.environment, "LOCKSTEP_TIMEOUT": "10"}  # two that fail must fit into the stage
     if shared:
         environment.update(TWO_HOSTS)
     if not check.place.ranks(2, []):

@@ -1,6 +1,8 @@
 // What every communicator must do with operations that start as one.
 
+#include <array>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "comm/contracts.hpp"
@@ -73,10 +75,86 @@ TEST_P(BatchContract, OtherRankMayCallOneByOne) {
   });
 }
 
+void connect_all(Communicator& group) {
+  std::vector<float> sent(static_cast<std::size_t>(group.size())), received(sent.size());
+  group.all_to_all(ConstBuffer(std::span(sent)), Buffer(std::span(received))).wait();
+}
+
+enum class Way { batch, send_first, receive_first };
+
+// Two messages each way, which match in their order.
+void exchange(Communicator& group, int other, Way way) {
+  const std::int32_t own = group.rank();
+  const std::array<std::int32_t, 2> sent{10 + own, 20 + own};
+  std::array<std::int32_t, 2> received{};
+  const auto each = [](const auto& call) { call(0), call(1); };
+  const auto wait_for_each = [](const auto& call) { call(0).wait(), call(1).wait(); };
+  const auto send = [&](std::size_t i) {
+    return group.send(ConstBuffer(std::span(sent).subspan(i, 1)), other);
+  };
+  const auto receive = [&](std::size_t i) {
+    return group.receive(Buffer(std::span(received).subspan(i, 1)), other);
+  };
+  switch (way) {
+    case Way::batch: group.batch([&] { each(receive), each(send); }).wait(); break;
+    case Way::send_first: wait_for_each(send), wait_for_each(receive); break;
+    case Way::receive_first: wait_for_each(receive), wait_for_each(send); break;
+  }
+  EXPECT_THAT(received, ::testing::ElementsAre(10 + other, 20 + other));
+}
+
+// NCCL connects two ranks by what their first calls want. Ranks half the group apart are a case of
+// their own there.
+TEST_P(BatchContract, RanksMayBeginDifferently) {
+  run([](Communicator& world) {
+    if (world.size() < 2) return;
+    const int half = world.size() / 2;
+    for (const auto& [first, second] :
+         {std::pair(Way::batch, Way::receive_first), std::pair(Way::batch, Way::send_first),
+          std::pair(Way::send_first, Way::batch), std::pair(Way::receive_first, Way::batch),
+          std::pair(Way::receive_first, Way::send_first)}) {
+      const CommunicatorPtr group = world.split(0, world.rank());  // whose ranks never met
+      if (group->rank() == 0) exchange(*group, half, first);
+      if (group->rank() == half) exchange(*group, 0, second);
+      group->barrier().wait();
+    }
+  });
+}
+
+// Rank 0 names the others in another order than theirs, in which each calls one by one.
+TEST_P(BatchContract, FirstOneOfARankMayMeetSingleCallsOfAllOthers) {
+  run([](Communicator& group) {
+    if (group.size() < 2) return;
+    const auto ranks = static_cast<std::size_t>(group.size());
+    std::vector<std::int32_t> sent(ranks, group.rank()), received(ranks, -1);
+    const auto send = [&](int to) {
+      return group.send(ConstBuffer(std::span(sent).subspan(static_cast<std::size_t>(to), 1)), to);
+    };
+    const auto receive = [&](int from) {
+      return group.receive(Buffer(std::span(received).subspan(static_cast<std::size_t>(from), 1)),
+                           from);
+    };
+    if (group.rank() > 0) {
+      receive(0).wait();
+      send(0).wait();
+      EXPECT_EQ(received[0], 0);
+      return;
+    }
+    group
+        .batch([&] {
+          for (int rank = group.size() - 1; rank > 0; --rank) send(rank), receive(rank);
+        })
+        .wait();
+    for (std::size_t rank = 1; rank < ranks; ++rank)
+      EXPECT_EQ(received[rank], static_cast<std::int32_t>(rank));
+  });
+}
+
 // Rank 0 names rank 1 first, which waits for rank 2, which waits until rank 0 has its message.
 TEST_P(BatchContract, WhoeverComesFirstIsServedFirst) {
   run([](Communicator& group) {
     if (group.size() < 3) return;
+    if (ranks().connects_in_order) connect_all(group);
     std::vector<float> one(50'000, 1.0f), two(50'000, 2.0f);
     if (group.rank() == 0) {
       std::ranges::fill(one, 0.0f);

@@ -117,7 +117,9 @@ class Communicator final : public RefCounted {
   Work all_to_all(ConstBuffer input, Buffer output, const CollectiveOptions& options = {});
 
   /// Sends elements to another rank, which must call `receive` at the same place of its sequence.
-  /// Without a `batch` around it, what this rank calls next may wait until that one receives.
+  /// Without a `batch` around it, what this rank calls next may wait until that one receives. Over
+  /// NCCL the first message between two ranks connects them: the call returns once both have come
+  /// to it.
   Work send(ConstBuffer buffer, int to, const CollectiveOptions& options = {});
   /// Receives what another rank sends; dtype and count must be those sent.
   Work receive(Buffer buffer, int from, const CollectiveOptions& options = {});
@@ -130,6 +132,11 @@ class Communicator final : public RefCounted {
   /// Sends and receives of a batch go on side by side, so that two ranks may both send first; those
   /// between one pair of ranks match in the order of the calls. Collectives follow them, in the
   /// order of the calls. A batch within a batch is part of it. If `body` throws, nothing starts.
+  ///
+  /// Over NCCL a batch first connects, in ascending order, the ranks with which this one has
+  /// exchanged no message so far. Where one of them waits in a call outside of a batch for what a
+  /// later one gets here, they wait for each other until the timeout: an `all_to_all` before, which
+  /// all ranks call, connects all.
   ///
   ///     communicator.batch([&] {
   ///       communicator.send(activations, next);

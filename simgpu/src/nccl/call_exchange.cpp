@@ -36,7 +36,7 @@ const Segment& CallExchange::segment_of(int rank) const {
 }
 
 std::uint32_t CallExchange::readers_of(Channel channel) const {
-  return channel >= point_to_point(0) ? 1 : static_cast<std::uint32_t>(size() - 1);
+  return channel >= first_of_pairs ? 1 : static_cast<std::uint32_t>(size() - 1);
 }
 
 bool CallExchange::publish(Channel channel, std::uint64_t number, const Signature& signature,

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "nccl/connection.hpp"
 #include "nccl/failure.hpp"
 
 namespace simgpu::nccl {
@@ -21,9 +22,9 @@ std::string Communicator::describe() const {
 
 void Communicator::start(std::function<void()> work) {
   const std::lock_guard lock(work_mutex_);
-  if (work_.joinable()) work_.join();
-  working_ = true;
-  work_ = std::thread([this, work = std::move(work)] {
+  ++working_;
+  work_ = std::thread([this, work = std::move(work), earlier = std::move(work_)]() mutable {
+    if (earlier.joinable()) earlier.join();
     try {
       work();
     } catch (const Failure& failure) {
@@ -31,7 +32,7 @@ void Communicator::start(std::function<void()> work) {
     } catch (const std::exception& error) {
       fail(ncclInternalError, error.what());
     }
-    working_.store(false, std::memory_order_release);
+    working_.fetch_sub(1, std::memory_order_release);
   });
 }
 
@@ -45,11 +46,12 @@ void Communicator::set_exchange(std::unique_ptr<CallExchange> exchange) {
   options_.ranks = exchange->size();
   options_.rank = exchange->rank();
   counters_ = Counters(exchange->size());
+  connected_.resize(static_cast<std::size_t>(exchange->size()));
   exchange_ = std::move(exchange);
 }
 
 ncclResult_t Communicator::state() {
-  if (working_.load(std::memory_order_acquire)) return ncclInProgress;
+  if (working_.load(std::memory_order_acquire) > 0) return ncclInProgress;
   look_for_lost_peers();
   if (has_failed()) return error_;
   return answered_.exchange(true) ? ncclSuccess : ncclInProgress;
@@ -72,7 +74,7 @@ ncclResult_t Communicator::answer() {
 void Communicator::require_ready() {
   if (options_.is_blocking) wait();
   if (has_failed()) throw Failure(error_, describe() + " failed before: " + last_error());
-  if (working_.load(std::memory_order_acquire) || !answered_)
+  if (working_.load(std::memory_order_acquire) > 0 || !answered_)
     throw Failure(ncclInvalidArgument,
                   "Attempt to use communicator before the previous operation returned "
                   "ncclSuccess: ask ncclCommGetAsyncError of the " +
@@ -136,11 +138,35 @@ void Communicator::meet_for_capture() {
   if (size() == 1 || options_.is_blocking) return;
   const std::uint64_t launches = exchange_->announce_capture();
   start([this, launches] {
-    while (!exchange_->is_captured_by_neighbours(launches) && !is_aborted() && !has_failed()) {
-      look_for_lost_peers();
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
+    wait_until([&] { return exchange_->is_captured_by_neighbours(launches); });
   });
+}
+
+void Communicator::connect(std::span<const Arguments> calls) {
+  const auto half = static_cast<std::size_t>((rank() + size() / 2) % size());
+  const bool has_met_half = connected_[half] != 0;
+  Directions needed = directions_of(calls, rank(), size());
+  bool is_needed = false;
+  for (std::size_t peer = 0; peer < needed.size(); ++peer) {
+    needed[peer] &= ~connected_[peer];
+    connected_[peer] |= needed[peer];
+    is_needed = is_needed || needed[peer] != 0;
+  }
+  if (!is_needed) return;
+  ++setups_;
+  start([this, needed = std::move(needed), has_met_half] {
+    if (nccl::connect(*this, needed, has_met_half))
+      setups_done_.fetch_add(1, std::memory_order_release);
+  });
+}
+
+bool Communicator::wait_until(const std::function<bool()>& condition) {
+  while (!condition()) {
+    if (is_aborted() || has_failed()) return false;
+    look_for_lost_peers();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return true;
 }
 
 // --- reductions

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -94,8 +95,20 @@ class Communicator {
   void end_launch(bool had_ticket);
   /// A graph holds a launch from now on, or no longer.
   void count_captured(int launches) { held_by_graphs_ += launches; }
-  /// A launch is captured: as where NCCL registers the buffers of captured collectives (NVLS), the
-  /// ranks of a host meet on the host, in the background, for as long as it takes.
+  /// Begins to make, in the background, the connections that the calls of a group need and that are
+  /// not there; until the peers do the same the communicator is in progress.
+  void connect(std::span<const Arguments> calls);
+  /// How many setups of connections were begun.
+  std::uint64_t setups() const { return setups_; }
+  /// True once the first so many setups have ended well.
+  bool has_connected(std::uint64_t setups) const {
+    return setups_done_.load(std::memory_order_acquire) >= setups;
+  }
+  /// Polls for as long as the communicator is well. @return whether the condition holds
+  bool wait_until(const std::function<bool()>& condition);
+  /// A launch with collectives is captured: as where NCCL registers the buffers of captured
+  /// collectives (NVLS), the ranks of a host meet on the host, in the background, for as long as it
+  /// takes.
   void meet_for_capture();
   /// Executor only.
   Counters& counters() { return counters_; }
@@ -119,8 +132,12 @@ class Communicator {
   Counters counters_{0};
   std::thread work_;
   std::mutex work_mutex_;  // start, wait
-  std::atomic<bool> working_{false}, aborted_{false}, answered_{true}, finalized_{false};
+  std::atomic<int> working_{0};
+  std::atomic<bool> aborted_{false}, answered_{true}, finalized_{false};
   std::atomic<bool> running_{false};
+  std::vector<unsigned> connected_;  // directions, by peer
+  std::uint64_t setups_ = 0;
+  std::atomic<std::uint64_t> setups_done_{0};
   std::atomic<int> held_by_graphs_{0};
   std::atomic<ncclResult_t> error_{ncclSuccess};
   std::atomic<std::uint64_t> launched_{0}, finished_{0}, management_{0};

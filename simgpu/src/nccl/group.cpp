@@ -67,7 +67,10 @@ ncclResult_t Group::finish_jobs() {
 
 ncclResult_t Group::launch_batches() {
   ncclResult_t result = ncclSuccess;
-  for (Batch& batch : std::exchange(batches_, {})) {
+  std::vector<Batch> batches = std::exchange(batches_, {});
+  for (Batch& batch : batches) batch.communicator->connect(batch.calls);
+  for (Batch& batch : batches) {
+    if (batch.communicator->options().is_blocking) batch.communicator->require_ready();
     launch(batch.communicator, std::move(batch.calls), batch.streams, batch.site);
     if (batch.communicator->answer() == ncclInProgress) result = ncclInProgress;
   }

@@ -30,7 +30,10 @@ std::chrono::milliseconds warn_after() {
 
 Launch::Launch(std::shared_ptr<Communicator> communicator, std::vector<Arguments> calls,
                CallSite site, bool is_captured)
-    : communicator_(std::move(communicator)), arguments_(std::move(calls)), site_(site) {
+    : communicator_(std::move(communicator)),
+      arguments_(std::move(calls)),
+      site_(site),
+      setups_(communicator_->setups()) {
   for (std::size_t i = 0; i < arguments_.size(); ++i)
     if (faults().collective_hangs()) hangs_ = true;
   if (is_captured)
@@ -122,6 +125,7 @@ bool Launch::run() {
   }
   if (!asked_) asked_ = Clock::now();
   if (!is_running_) {
+    if (!communicator_->has_connected(setups_)) return false;
     if (!communicator_->begin_launch(ticket_ ? &*ticket_ : nullptr)) return false;
     begin();
   }
@@ -206,6 +210,8 @@ void launch(const std::shared_ptr<Communicator>& communicator, std::vector<Argum
     report(Finding::misaligned, found + "\n      at " + describe(site));
   for (std::size_t i = 1; i < streams.size(); ++i) order(streams[i], streams[0]);
   const bool is_captured = is_capturing(streams[0]);
+  const bool has_collectives = !std::ranges::all_of(
+      calls, [](const Arguments& call) { return is_point_to_point(call.signature.function); });
   const auto state = std::make_shared<Launch>(communicator, std::move(calls), site, is_captured);
   Operation operation;
   operation.name = state->name();
@@ -220,7 +226,7 @@ void launch(const std::shared_ptr<Communicator>& communicator, std::vector<Argum
     communicator->fail(ncclUnhandledCudaError, std::string("a collective could not be queued: ") +
                                                    cudaGetErrorString(status));
   require(status, "queueing a collective");
-  if (is_captured) communicator->meet_for_capture();
+  if (is_captured && has_collectives) communicator->meet_for_capture();
   for (std::size_t i = 1; i < streams.size(); ++i) order(streams[0], streams[i]);
 }
 

@@ -50,7 +50,8 @@ class Launch {
   std::vector<Arguments> arguments_;
   CallSite site_;
   std::optional<std::uint64_t> ticket_;
-  bool hangs_ = false;  // by fault injection
+  std::uint64_t setups_;  // of connections, that it needs
+  bool hangs_ = false;    // by fault injection
 
   std::list<Call> calls_;  // under way; those that are done are taken out
   bool is_running_ = false, overruns_ = false, has_warned_ = false, has_reported_ = false;

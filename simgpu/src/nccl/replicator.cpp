@@ -58,7 +58,7 @@ void Replicator::queue(Connection& connection, const Frame& frame, const std::by
 void Replicator::send_call(Channel channel, std::uint64_t number, const CallSlot& slot) {
   const Frame frame{Kind::call, channel, number, slot.bytes, slot.signature};
   for (Connection& connection : connections_)
-    if (channel < point_to_point(0) || channel == point_to_point(connection.remote.rank))
+    if (is_read_by(channel, connection.remote.rank))
       queue(connection, frame, own_.data(slot.offset));
 }
 

@@ -24,7 +24,7 @@ std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) {
 std::uint64_t slots_begin() { return 256; }
 
 std::uint64_t slots_end(int ranks) {
-  const auto channels = static_cast<std::uint64_t>(ranks) + 2;
+  const std::uint64_t channels = point_to_point(ranks);
   return round_up(slots_begin() + channels * Segment::ring * sizeof(CallSlot), 4096);
 }
 

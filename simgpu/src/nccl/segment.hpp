@@ -23,8 +23,19 @@ using Token = std::array<char, 32>;  ///< random; tells a job's own peers from s
 using Channel = std::uint32_t;
 inline constexpr Channel collectives = 0;
 inline constexpr Channel management = 1;
+/// The first of those that one rank reads alone, three a rank.
+inline constexpr Channel first_of_pairs = 2;
 /// What a rank sends to the rank `destination`.
-constexpr Channel point_to_point(int destination) { return 2 + static_cast<Channel>(destination); }
+constexpr Channel point_to_point(int destination) {
+  return first_of_pairs + 3 * static_cast<Channel>(destination);
+}
+/// What it connects with that rank, and that it has.
+constexpr Channel requests(int destination) { return point_to_point(destination) + 1; }
+constexpr Channel connected(int destination) { return point_to_point(destination) + 2; }
+constexpr bool is_read_by(Channel channel, int rank) {
+  return channel < first_of_pairs ||
+         (channel >= point_to_point(rank) && channel < point_to_point(rank + 1));
+}
 
 /// A call of a rank and its data. Written by the rank, then published, then released by each
 /// reader.

@@ -34,7 +34,7 @@ add_executable(planted_faults ${planted_sources})
 lockstep_simulate_kernels(planted_faults NO_TRANSLATION ${planted_kernels})
 target_link_libraries(planted_faults PRIVATE lockstep_test_support lockstep_simgpu_tests)
 
-lockstep_plant(planted_faults src/comm/nccl/nccl_backend.cpp
+lockstep_plant(planted_faults src/comm/nccl/nccl_submission.cpp
   "order_after_callers(operations, stream_)"
   "if (!::planted::is_planted(\"communication-ignores-backward\")) order_after_callers(operations, stream_)")
 lockstep_plant(planted_faults src/parallel/tensor_work.cpp

@@ -17,6 +17,8 @@
 #include "comm/communicator_backend.hpp"
 #include "comm/departures.hpp"
 #include "comm/ended_operations.hpp"
+#include "comm/nccl/nccl_calls.hpp"
+#include "comm/nccl/nccl_contacts.hpp"
 #include "comm/nccl/nccl_group.hpp"
 #include "comm/nccl/nccl_work.hpp"
 #include "lockstep/memory/allocator.hpp"
@@ -56,13 +58,18 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   /// The operations of this backend in a captured step.
   struct Captured;
   Work capture(std::span<Operation> operations, StepRecording& recording);
+  void refuse_first_message(int peer, StepRecording& recording) const;
   void begin_launch(Captured& captured);
   void end_launch(Captured& captured);
   void end_captured_steps() noexcept;
+  NcclScratch& scratch() { return *static_cast<NcclScratch*>(scratch_->data); }
+  void make_contacts(std::span<const Operation> operations);
   /// @param leaves_out all but NCCL's part
   WorkPtr queue(std::span<Operation> operations, bool leaves_out = false);
-
   void enqueue_all(std::span<const Operation> operations);
+  void begin_watch(const WorkPtr& work);
+  void end_watch(const WorkPtr& work) noexcept;
+  void raise_if_lost(NcclWork& work);
   void tell(const Operation& operation);
   void monitor() noexcept;
   void watch();
@@ -80,7 +87,8 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   IntrusivePtr<NcclGroup> group_;
   ComparisonPtr comparison_;
   Stream stream_;
-  MemoryBlock* barrier_block_;
+  MemoryBlock* scratch_;  // an NcclScratch
+  NcclContacts contacts_;
   std::uint64_t sequence_ = 0;
   std::map<std::pair<int, int>, std::uint64_t> messages_;  // so far, from one rank to another
   std::shared_ptr<Captured> captured_;                     // of the step that is being captured

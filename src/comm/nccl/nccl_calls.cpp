@@ -146,8 +146,8 @@ ncclResult_t enqueue_one(const Operation& operation, const NcclPlace& place) {
       return ncclRecv(operation.output, count, type, operation.peer, place.communicator,
                       place.stream);
     case OperationKind::barrier:
-      return ncclAllReduce(place.scratch, place.scratch, 1, ncclFloat32, ncclMax,
-                           place.communicator, place.stream);
+      return ncclAllReduce(&place.scratch->barrier, &place.scratch->barrier, 1, ncclFloat32,
+                           ncclMax, place.communicator, place.stream);
   }
   return ncclInvalidArgument;
 }

@@ -8,11 +8,16 @@
 
 namespace lockstep::comm {
 
+/// Device memory for what carries no data of the caller's.
+struct NcclScratch {
+  float barrier, sent, received;
+};
+
 /// Where an operation is put: a group, this rank's place in it, and a stream.
 struct NcclPlace {
   ncclComm_t communicator;
   int rank, size;
-  void* scratch;  ///< device memory of one f32, for barriers
+  NcclScratch* scratch;
   cudaStream_t stream;
 };
 

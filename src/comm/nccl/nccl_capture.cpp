@@ -1,3 +1,4 @@
+#include <sstream>
 #include <vector>
 
 #include "comm/nccl/launch_order.hpp"
@@ -14,10 +15,21 @@ struct NcclBackend::Captured {
   WorkPtr work;                       // of the launch that is being queued
 };
 
+// A message that connects two ranks is made once, not in each launch.
+void NcclBackend::refuse_first_message(int peer, StepRecording& recording) const {
+  std::ostringstream reason;
+  reason << "it has the first message between ranks " << rank() << " and " << peer << " of "
+         << name() << ", which connects them";
+  recording.refuse(reason.str());
+  recording.suggest_another_try();
+}
+
 Work NcclBackend::capture(std::span<Operation> operations, StepRecording& recording) {
   LOCKSTEP_CHECK(recording.stream().device == device(), Unsupported, "a collective on ", device(),
                  " in a step that is captured on ", recording.stream().device);
   const bool leaves_out = size() > 1 && !recording.captures_collectives_of(name());
+  const std::vector<int> strangers = contacts_.first_reached_by(operations);
+  if (!strangers.empty()) refuse_first_message(strangers.front(), recording);
   if (recording.meets(this)) {
     captured_ = std::make_shared<Captured>();
     std::erase_if(launchers_, [](const auto& launcher) { return launcher.expired(); });
@@ -37,7 +49,7 @@ Work NcclBackend::capture(std::span<Operation> operations, StepRecording& record
     }
   });
   recording.fork(stream_);
-  return Work(queue(operations, leaves_out));
+  return Work(queue(operations, leaves_out || !strangers.empty()));
 }
 
 // NCCL's communicator does not come to its end as long as there are graphs with its collectives.
@@ -60,12 +72,8 @@ void NcclBackend::begin_launch(Captured& captured) {
 void NcclBackend::end_launch(Captured& captured) {
   const WorkPtr work = std::exchange(captured.work, {});
   work->finish(current_stream(device()));
-  {
-    const std::lock_guard lock(mutex_);
-    limit_wait_for_the_gone(*work);
-    in_flight_.push_back(work);
-  }
-  if (group_->has_failed()) work->wait();
+  begin_watch(work);
+  raise_if_lost(*work);
 }
 
 }  // namespace lockstep::comm

@@ -47,7 +47,7 @@ void NcclWork::wait_on_current_stream() const {
 void NcclWork::synchronize() {
   refuse_in_captured_step("the host waits for a collective", "let the stream wait()");
   if (is_captured()) return raise_if_failed();
-  for (PollPause polling; !done_.query(); polling.pause()) raise_if_failed();
+  for (PollPause polling; !has_ended(); polling.pause()) raise_if_failed();
   raise_if_failed();
 }
 
@@ -73,7 +73,7 @@ std::optional<std::string> NcclWork::overdue() {
 }
 
 void NcclWork::note_failure() {
-  if (!done_.query() && !is_lost_.exchange(true)) group_->count_lost(1);
+  if (is_queued() && !done_.query() && !is_lost_.exchange(true)) group_->count_lost(1);
 }
 
 void NcclWork::note_told() const {
@@ -96,9 +96,7 @@ void NcclWork::release_memory() noexcept {
   }
 }
 
-bool NcclWork::is_completed() const {
-  return group_->has_failed() || is_captured() || done_.query();
-}
+bool NcclWork::is_completed() const { return group_->has_failed() || is_captured() || has_ended(); }
 
 std::exception_ptr NcclWork::exception() const {
   const auto failure = group_->failure();
@@ -108,7 +106,7 @@ std::exception_ptr NcclWork::exception() const {
 }
 
 // Of a group that failed nothing is known: an abort lets kernels return early.
-bool NcclWork::is_timed() const { return !group_->has_failed() && !is_captured() && done_.query(); }
+bool NcclWork::is_timed() const { return !group_->has_failed() && !is_captured() && has_ended(); }
 
 std::optional<WorkTimes> NcclWork::times() const {
   if (!is_timed()) return std::nullopt;

@@ -22,8 +22,12 @@ class NcclWork final : public WorkState {
   /// @param operations, of which the first is named in messages.
   NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream, std::span<const Operation> operations);
 
-  /// Marks the present end of `stream` as its end; before anything else is asked.
-  void finish(StreamRef stream) { done_.record(stream); }
+  /// Marks the present end of `stream` as its end. Until then NCCL may be connecting ranks for it,
+  /// on the thread that makes the call, to which a failure comes as an exception.
+  void finish(StreamRef stream) {
+    done_.record(stream);
+    is_queued_.store(true, std::memory_order_release);
+  }
 
   void wait() override;
   void synchronize() override;
@@ -54,11 +58,14 @@ class NcclWork final : public WorkState {
   void raise_if_failed();
   void note_told() const;
   bool is_captured() const { return recording_ != 0; }
+  bool is_queued() const { return is_queued_.load(std::memory_order_acquire); }
+  bool has_ended() const { return is_queued() && done_.query(); }
   bool is_timed() const;
   void wait_on_current_stream() const;
 
   IntrusivePtr<NcclGroup> group_;
   std::uint64_t recording_;  // of the step that captures it; 0: none
+  std::atomic<bool> is_queued_{false};
   Event started_, done_;
   Signature first_;
   std::size_t operations_;

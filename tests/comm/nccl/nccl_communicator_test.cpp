@@ -15,7 +15,8 @@ const auto gpus = ::testing::Values(ContractRanks{
           const auto uploading = [&](Communicator& group) { run_uploading(group, body); };
           testing::with_world(uploading, options, testing::gpu_of_rank());
         },
-    .missing = testing::missing_for_gpu_ranks});
+    .missing = testing::missing_for_gpu_ranks,
+    .connects_in_order = true});
 INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorContract, gpus, name_of_ranks);
 INSTANTIATE_TEST_SUITE_P(Nccl, BatchContract, gpus, name_of_ranks);
 

@@ -13,6 +13,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "comm/nccl/first_messages.hpp"
 #include "comm/nccl/stubborn_nccl.hpp"
 #include "lockstep/comm/session.hpp"
 #include "lockstep/lockstep.hpp"
@@ -354,6 +355,12 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"abort-that-waits", abort_that_waits},
     {"abort-world", [](ls::Session& s) { return abort_on_one_rank(s, false); }},
     {"abort-part", [](ls::Session& s) { return abort_on_one_rank(s, true); }},
+    {"fail-before-first-message", ls::testing::fail_before_first_message},
+    {"leave-before-first-batch", ls::testing::leave_before_first_batch},
+    {"leave-after-first-message", ls::testing::leave_after_first_message},
+    {"ignore-first-message", ls::testing::ignore_first_message},
+    {"begin-on-threads", ls::testing::begin_on_threads},
+    {"begin-in-captured-step", ls::testing::begin_in_captured_step},
     {"fail-in-backward", [](ls::Session& s) { return fail_in_backward(s, false); }},
     {"fail-before-gradients", [](ls::Session& s) { return fail_in_backward(s, true); }},
     {"go-on-after-failure", go_on_after_a_failed_backward},

@@ -14,8 +14,9 @@ class NcclJob : public ::testing::Test {
     const std::string reason = missing("cuda", 2);
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
-  static CommandResult job(const std::string& mode, const std::string& environment = "") {
-    return mpi_job(2, mode + " --device cuda", environment + " timeout 100");
+  static CommandResult job(const std::string& mode, const std::string& environment = "",
+                           int ranks = 2) {
+    return mpi_job(ranks, mode + " --device cuda", environment + " timeout 100");
   }
   static CommandResult silent_job(const std::string& mode) {
     return job(mode, "LOCKSTEP_HEARTBEAT_TIMEOUT=3");
@@ -51,6 +52,48 @@ TEST_F(NcclJob, BackwardThatFailsOnOneRankReachesTheOthers) {
     expect_quick_failure(result);
     EXPECT_THAT(result.output, HasSubstr("bad batch")) << mode;
   }
+}
+
+// Before two ranks' first message NCCL connects them, on the host.
+
+TEST_F(NcclJob, FailureIsHeardBeforeTheFirstMessage) {
+  const auto result = job("fail-before-first-message");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("bad batch"));
+}
+
+TEST_F(NcclJob, FirstBatchFailsWithoutTheOneOfItsRanksThatHasLeft) {
+  if (const std::string reason = missing("cuda", 3); !reason.empty()) GTEST_SKIP() << reason;
+  const auto result = job("leave-before-first-batch", "", 3);
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, AllOf(HasSubstr("[rank 0] error: "),
+                                   HasSubstr("rank 1 left world after 1 collectives")));
+}
+
+TEST_F(NcclJob, MessageBehindTheFirstFailsWithoutItsRank) {
+  const auto result = job("leave-after-first-message");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("rank 1 left world after 0 collectives"));
+}
+
+TEST_F(NcclJob, FirstMessageThatNobodyReceivesTimesOut) {
+  const auto result = job("ignore-first-message", "LOCKSTEP_TIMEOUT=2");
+  EXPECT_NE(result.exit_code, 0) << result.output;
+  EXPECT_LT(result.seconds, 40 * timeout_multiplier) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("timed out waiting for the other ranks"));
+}
+
+TEST_F(NcclJob, FirstMessagesOfSeveralGroupsGoOnSideBySide) {
+  const auto result = job("begin-on-threads");
+  expect_success(result);
+  EXPECT_EQ(occurrences(result.output, "exchanged 0 in"), 2u) << result.output;
+  EXPECT_EQ(occurrences(result.output, "exchanged 1 in"), 2u) << result.output;
+}
+
+TEST_F(NcclJob, FirstMessageIsNoPartOfAGraph) {
+  const auto result = job("begin-in-captured-step");
+  expect_success(result);
+  EXPECT_EQ(occurrences(result.output, "got 4, replayed"), 2u) << result.output;
 }
 
 TEST_F(NcclJob, WhoseFailureAllRanksCaughtIsNotSaidToDisagree) {
