@@ -219,6 +219,61 @@ TEST(Scheduler, LetsTimePassForAHostThatOnlyAsks) {
   }
 }
 
+// As the monitors of two groups do, each for the operation of its own.
+TEST(Scheduler, LetsTimePassForThreadsThatAskForDifferentTasks) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    World world(Order::random, seed);
+    for (int i = 0; i < 100; ++i) world.add(static_cast<std::size_t>(i) % 2, "a");
+    int queries = 1;
+    for (bool first = false, second = false; !first || !second; ++queries) {
+      first = world.is_done(world.last(0));
+      second = world.is_done(world.last(1));
+    }
+    EXPECT_LT(queries, 300) << "seed " << seed;
+  }
+}
+
+// A thread waits for what no peer joins: another one sees what is over before that.
+TEST(Scheduler, ShowsWhatEndsBeforeWhatAnotherThreadWaitsFor) {
+  World world(Order::random, 7);
+  std::atomic<bool> reached = false, peer = false;
+  for (int i = 0; i < 900; ++i) world.add(0, "before");
+  const TaskPtr before = world.last(0);
+  const TaskPtr collective = world.add_running(0, [&] { return reached = true, peer.load(); });
+  std::thread waiting([&] { world.wait(collective); });
+  while (!reached) std::this_thread::sleep_for(1ms);
+  EXPECT_TRUE(world.is_done(before));
+  EXPECT_FALSE(world.is_done(collective));
+  peer = true;
+  waiting.join();
+}
+
+// The queue is full, and its first task is over but for its turn on the machine: the host waits for
+// no more than that, and then for space, with which time goes on.
+TEST(Scheduler, ShowsWhatIsOverWhileAQueueIsFull) {
+  World world(Order::random, 7);
+  std::atomic<bool> has_turn = false, reached = false, peer = false;
+  std::atomic<int> added = 0;
+  TaskPtr before;
+  std::thread adding([&] {
+    const auto add_some = [&](int count) {
+      for (int i = 0; i < count; ++i, ++added) world.add(0, "x");
+    };
+    world.add_running(0, [&] { return has_turn.load(); });
+    add_some(500);
+    before = world.last(0);
+    world.add_running(0, [&] { return reached = true, peer.load(); });
+    add_some(800);
+  });
+  while (added < 1022) std::this_thread::sleep_for(1ms);  // and those that count apart
+  std::this_thread::sleep_for(5ms);
+  has_turn = true;
+  while (!reached) std::this_thread::sleep_for(1ms);
+  EXPECT_TRUE(world.is_done(before));
+  peer = true;
+  adding.join();
+}
+
 TEST(Scheduler, HoldsOnlyItsOwnStreamWhileACollectiveWaits) {
   for (const Order order : {Order::random, Order::early, Order::late}) {
     World world(order);

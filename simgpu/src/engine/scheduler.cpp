@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <unordered_set>
+#include <utility>
 
 namespace simgpu {
 namespace {
@@ -67,14 +68,15 @@ void Scheduler::wait_for_space(Queue& queue, Lock& lock) {
   while (!future.empty() && future.front()->end < now_) future.pop_front();
   if (future.size() >= queue_limit) {
     const TaskPtr middle = future[queue_limit / 2];
-    wait(middle, lock);
+    return wait(middle, lock);
   }
-  // What is over in virtual time may wait for its turn on this machine.
+  // What is over in virtual time may wait for its turn on this machine; for more the clock would
+  // have to go on.
   if (queue.waiting.size() < queue_limit) return;
-  const TaskPtr middle = queue.waiting[queue_limit / 2];
-  demand(middle);
+  const TaskPtr over = queue.waiting[(queue.waiting.size() - future.size() - 1) / 2];
+  demand(over);
   work_.notify_one();
-  done_.wait(lock, [&] { return middle->done || stopping_; });
+  done_.wait(lock, [&] { return over->done || stopping_; });
 }
 
 TaskPtr Scheduler::add(Queue& queue, Task task, Lock& lock) {
@@ -96,7 +98,6 @@ TaskPtr Scheduler::add(Queue& queue, Task task, Lock& lock) {
     std::erase_if(collectives_, [](const TaskPtr& other) { return other->done; });
     collectives_.push_back(added);
   }
-  asked_ = nullptr;
   if (is_idle_) work_.notify_one();
   is_idle_ = false;
   return added;
@@ -134,10 +135,9 @@ void Scheduler::wait(const TaskPtr& task, Lock& lock) {
 bool Scheduler::is_done(const TaskPtr& task, Lock& lock) {
   if (task == nullptr) return true;
   // That it has run already is no news before its virtual end.
-  if (order_ == Order::random && task->end >= now_) {
-    asked_again_ = asked_ == task.get() ? asked_again_ + 1 : 0;
-    asked_ = task.get();
-    now_ += asked_again_;
+  if (order_ == Order::random && task->end >= now_ && task->end > horizon_) {
+    if (std::exchange(task->asked_among, tasks_) != tasks_) task->queries = 0;
+    now_ += task->queries++;
     return false;
   }
   if (task->done) return true;

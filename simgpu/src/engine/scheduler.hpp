@@ -16,10 +16,11 @@
 /// and the host's call are over; all of them are known when it is queued. Its duration is drawn
 /// from the seed and from its place in its queue. One thread, the executor, runs the tasks in the
 /// order of their starts, each once the host's clock is past it. The host's clock takes one tick a
-/// call and jumps to the end of what the host waits for; while the host only asks, again and again,
-/// whether something is done, it takes ever more ticks: such loops sleep between their calls. So
-/// the order depends on the seed and the host's calls alone, but for collectives that wait for
-/// other processes: see collectives.cpp.
+/// call and jumps to the end of what the host waits for: until it is reached, other threads see
+/// what is over by then. While the host only asks, again and again, whether something is done, it
+/// takes ever more ticks for each such task: such loops sleep between their calls. So the order
+/// depends on the seed and the host's calls alone, but for collectives that wait for other
+/// processes: see collectives.cpp.
 
 namespace simgpu {
 
@@ -104,9 +105,7 @@ class Scheduler {
   std::list<Queue> queues_;
   std::vector<TaskPtr> collectives_;  // not demanded yet
   VirtualTime now_ = 1;
-  VirtualTime horizon_ = 0;      // the end of what the host waits for
-  const Task* asked_ = nullptr;  // in vain, since the last task was queued
-  VirtualTime asked_again_ = 0;  // how often in a row
+  VirtualTime horizon_ = 0;  // the end of what the host waits for
   std::uint64_t tasks_ = 0;
   std::uint64_t finished_ = 0;
   Clock::time_point last_call_ = Clock::now();

@@ -44,6 +44,8 @@ struct Task {
   bool demanded = false;    ///< may run now, whatever its virtual start
   bool is_stalled = false;  ///< fault injection: never runs
   unsigned queries = 0;     ///< times that the host asked for it in vain
+  /// In the random order, how many tasks were queued by then: `queries` counts anew behind another.
+  std::uint64_t asked_among = 0;
   /// When it was first tried in vain, because its peers were not there.
   std::optional<std::chrono::steady_clock::time_point> waiting_since;
   std::chrono::steady_clock::time_point last_try;

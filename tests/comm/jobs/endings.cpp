@@ -76,7 +76,8 @@ int train_until(Ending& ending, const std::function<void()>& step) {
 }
 
 int end_with_open_work(Session& session, Ending& ending) {
-  static const Tensor values = ones({100'000}, {.device = session.device()});
+  // Never destroyed: the memory has to stay for as long as what is under way.
+  static const Tensor& values = *new Tensor(ones({100'000}, {.device = session.device()}));
   const comm::Buffer buffer{values.data_ptr(), values.numel(), values.dtype()};
   return train_until(ending, [&] {
     for (int i = 0; i < 3; ++i) session.world()->all_reduce(buffer);

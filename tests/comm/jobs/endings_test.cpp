@@ -16,14 +16,15 @@ constexpr const char* backends[]{"shm", "mpi", "tcp"};
 struct End {
   const char *stage, *way, *backend;
   int ranks, culprit;
+  const char* device = "cpu";
 };
 std::ostream& operator<<(std::ostream& out, const End& end) {
   return out << end.stage << " by " << end.way << " of " << end.culprit << " in " << end.ranks
-             << " ranks over " << end.backend;
+             << " ranks over " << end.backend << ", device " << end.device;
 }
 
 CommandResult run(const End& end) {
-  return mpi_job(end.ranks, std::string("end-") + end.stage + " --device cpu",
+  return mpi_job(end.ranks, std::string("end-") + end.stage + " --device " + end.device,
                  std::string("JOB_COMM=") + end.backend + " JOB_ENDING=" + end.way +
                      " JOB_CULPRIT=" + std::to_string(end.culprit));
 }
@@ -64,6 +65,12 @@ void expect_named_failure(const End& end) {
 constexpr const char* stages[]{"open-work", "between-steps", "forward", "backward", "captured",
                                "loader",    "averages",      "delayed", "save"};
 
+// Each stage is ended in another way.
+std::size_t index_of(const std::string& stage) {
+  return static_cast<std::size_t>(std::find(std::begin(stages), std::end(stages), stage) -
+                                  std::begin(stages));
+}
+
 class MpiEnding : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Stages, MpiEnding, ::testing::ValuesIn(stages));
 
@@ -74,11 +81,30 @@ TEST_P(MpiEnding, OfAllRanksByStdExitIsInGoodOrder) {
 TEST_P(MpiEnding, OfOneRankEndsAllAndNamesIt) {
   // Each way with another backend, and another rank.
   static constexpr const char* ways[]{"throw", "exit", "return", "exit3", "kill", "segv"};
-  const auto index = static_cast<std::size_t>(
-      std::find(std::begin(stages), std::end(stages), std::string(GetParam())) -
-      std::begin(stages));
+  const std::size_t index = index_of(GetParam());
   expect_named_failure(
       {GetParam(), ways[index % 6], backends[index % 3], 3, static_cast<int>(index % 2) + 1});
+}
+
+class MpiEndingOnGpus : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const std::string reason = missing("cuda", 2);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Stages, MpiEndingOnGpus, ::testing::ValuesIn(stages));
+
+TEST_P(MpiEndingOnGpus, OfAllRanksByStdExitIsInGoodOrder) {
+  expect_good_order({GetParam(), "exit", "nccl", 2, -1, "cuda"});
+}
+
+// Where the other rank launches on it gets ahead of its device, and waits for space in its queues.
+TEST_P(MpiEndingOnGpus, OfOneRankEndsAllAndNamesIt) {
+  static constexpr const char* ways[]{"throw", "exit", "return", "exit3", "kill", "segv"};
+  const bool gets_ahead = index_of(GetParam()) >= index_of("averages");
+  const char* const way = gets_ahead ? "return" : ways[index_of(GetParam()) % 6];
+  expect_named_failure({GetParam(), way, "nccl", 2, 1, "cuda"});
 }
 
 // Open MPI may wait for the rank that is gone without a limit of its own, or not.
