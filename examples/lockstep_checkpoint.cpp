@@ -92,6 +92,10 @@ int show(const fs::path& checkpoint) {
 
 int verify(const fs::path& path) {
   int code = 0;
+  for (const auto& each : ls::checkpoint::verify_latest(path)) {
+    std::cout << path.string() << ": " << describe(each) << "\n";
+    code = 1;
+  }
   for (const fs::path& checkpoint : all_of(path)) try {
       const auto damage = ls::checkpoint::verify(checkpoint);
       for (const auto& each : damage)

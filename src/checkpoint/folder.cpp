@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/folder.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "checkpoint/contents.hpp"
 #include "checkpoint/file_reader.hpp"
@@ -48,6 +49,16 @@ void verify_file(const fs::path& checkpoint, const Manifest& manifest, const Fil
   }
 }
 
+/// Which save a checkpoint is of: grows from one to the next. Damaged ones come first.
+std::pair<std::uint64_t, std::uint64_t> save_of(const fs::path& checkpoint) {
+  try {
+    const Manifest manifest = read_manifest(checkpoint);
+    return {manifest.generation, manifest.save};
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 std::vector<Found> list(const fs::path& folder) {
@@ -73,7 +84,9 @@ std::optional<Found> newest(const fs::path& folder) {
   const auto latest = read_latest(folder);
   for (const Found& each : found)
     if (latest && each.path.filename() == *latest) return each;
-  return found.empty() ? std::nullopt : std::optional(found.back());
+  const auto last = std::ranges::max_element(
+      found, {}, [](const Found& each) { return std::pair(save_of(each.path), each.step); });
+  return last == found.end() ? std::nullopt : std::optional(*last);
 }
 
 std::vector<Found> in_order_of_trial(const fs::path& folder) {
@@ -119,6 +132,14 @@ std::vector<Damage> verify(const fs::path& checkpoint) {
   std::vector<Damage> damage;
   for (const FileRecord& record : manifest.files) verify_file(checkpoint, manifest, record, damage);
   return damage;
+}
+
+std::vector<Damage> verify_latest(const fs::path& folder) {
+  const fs::path path = folder / latest_name;
+  std::error_code unknown;
+  if (fs::symlink_status(path, unknown).type() == fs::file_type::not_found || read_latest(folder))
+    return {};
+  return {{.file = std::string(latest_name), .tensors = {}, .where = "not what a save wrote"}};
 }
 
 void prune(const fs::path& folder, int keep, bool keep_best) {

@@ -537,6 +537,9 @@ std::optional<std::int64_t> Manager::load_newest() {
   run_on_all(group, "checkpoints are looked for", [&] {
     if (group.rank() != 0) return;
     state_->folder->check_is_there();
+    for (const Damage& each : verify_latest(state_->path))
+      LOCKSTEP_LOG(warning, state_->path.string(), ": ", describe(each),
+                   ": manifests tell which checkpoint is the newest");
     for (const Found& each : in_order_of_trial(state_->path))
       told += each.path.filename().string() + "\n";
   });

@@ -41,15 +41,17 @@ ordered_json json_of(const FileRecord& file) {
 ordered_json json_of(const Manifest& manifest) {
   ordered_json files = ordered_json::array();
   for (const FileRecord& file : manifest.files) files.push_back(json_of(file));
-  return {{"format", format},
-          {"format_version", format_version},
-          {"lockstep_version", manifest.version},
-          {"step", manifest.step},
-          {"world_size", manifest.world_size},
-          {"generation", manifest.generation},
-          {"metric", manifest.metric ? ordered_json(*manifest.metric) : ordered_json()},
-          {"block_bytes", block_bytes},
-          {"files", files}};
+  ordered_json json{{"format", format},
+                    {"format_version", format_version},
+                    {"lockstep_version", manifest.version},
+                    {"step", manifest.step},
+                    {"world_size", manifest.world_size},
+                    {"generation", manifest.generation}};
+  if (manifest.save > 0) json["save"] = manifest.save;
+  json["metric"] = manifest.metric ? ordered_json(*manifest.metric) : ordered_json();
+  json["block_bytes"] = block_bytes;
+  json["files"] = files;
+  return json;
 }
 
 std::vector<std::uint32_t> parse_checksums(std::string_view text) {
@@ -98,6 +100,7 @@ Manifest parse(const ordered_json& json) {
   Manifest manifest{.step = json.at("step").get<std::int64_t>(),
                     .world_size = json.at("world_size").get<int>(),
                     .generation = json.at("generation").get<std::uint64_t>(),
+                    .save = json.value("save", std::uint64_t{0}),
                     .version = json.at("lockstep_version").get<std::string>(),
                     .metric = {},
                     .files = {}};

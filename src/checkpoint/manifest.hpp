@@ -26,6 +26,7 @@ struct Manifest {
   std::int64_t step = 0;
   int world_size = 1;            ///< ranks that wrote it
   std::uint64_t generation = 0;  ///< of the job that wrote it
+  std::uint64_t save = 0;        ///< the number of its save, from 1 on; 0 where none was noted
   std::string version;           ///< of lockstep
   std::optional<double> metric;  ///< how good it is, finite; smaller is better
   std::vector<FileRecord> files;

@@ -34,6 +34,8 @@ class RunFolder {
 
   /// Which taking of the folder this is: 1 for the first.
   std::uint64_t generation() const noexcept { return generation_; }
+  /// How often `begin` was called.
+  std::uint64_t saves() const noexcept { return saves_; }
   const std::filesystem::path& path() const noexcept { return folder_; }
   /// A random name that the folder has had since it was made, as nothing else has.
   const std::string& token() const noexcept { return token_; }

@@ -82,6 +82,7 @@ void finish(const RunFolder& folder, const Snapshot& snapshot,
   Manifest manifest{.step = snapshot.step,
                     .world_size = static_cast<int>(values.size()),
                     .generation = folder.generation(),
+                    .save = folder.saves(),
                     .version = version,
                     .metric = snapshot.metric,
                     .files = {}};

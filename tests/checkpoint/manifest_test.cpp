@@ -15,6 +15,7 @@ Manifest sample() {
   return {.step = 1200,
           .world_size = 4,
           .generation = 3,
+          .save = 17,
           .version = "0.1.0",
           .metric = 0.1,
           .files = {{.name = "model-00001-of-00001.safetensors",
@@ -28,6 +29,7 @@ TEST(Manifest, ComesBackAsItWasWritten) {
   EXPECT_EQ(manifest.step, 1200);
   EXPECT_EQ(manifest.world_size, 4);
   EXPECT_EQ(manifest.generation, 3u);
+  EXPECT_EQ(manifest.save, 17u);
   ASSERT_EQ(manifest.files.size(), 2u);
   EXPECT_EQ(manifest.files[0].checksums, (std::vector<std::uint32_t>{0xDEADBEEF, 7}));
   EXPECT_EQ(write_manifest(manifest), write_manifest(sample()));

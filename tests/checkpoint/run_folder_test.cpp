@@ -41,6 +41,43 @@ TEST(RunFolder, PruneLeavesTheBestUnlessItIsTold) {
   EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::UnorderedElementsAre(4));
 }
 
+TEST(RunFolder, WithAnyBitOfLatestFlippedSaysSoAndGoesOnFromWhatWasSavedLast) {
+  const testing::TemporaryFolder folder;
+  std::string log;
+  set_log_sink([&](std::string_view line) { log += line; });
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 0;
+    Manager manager(folder / "run", group, {.keep_last = 2, .asynchronous = false});
+    manager.add("value", value);
+    for (const std::int64_t step : {7, 9, 3}) manager.save(value = step);  // the run went back
+    ASSERT_THAT(testing::steps_in(folder / "run"), ::testing::ElementsAre(3, 9));
+    EXPECT_THAT(verify_latest(folder / "run"), ::testing::IsEmpty());
+    const std::string whole = testing::read_file(folder / "run/latest");
+    for (std::size_t bit = 0; bit < whole.size() * 8; ++bit) {
+      std::string text = whole;
+      text[bit / 8] = static_cast<char>(text[bit / 8] ^ 1 << bit % 8);
+      folder.write("run/latest", text);
+      ASSERT_EQ(verify_latest(folder / "run").size(), 1u) << bit;
+      ASSERT_EQ(newest(folder / "run")->step, 3) << bit;
+    }
+    EXPECT_EQ(manager.load_newest(), 3);
+    EXPECT_EQ(value, 3);
+    EXPECT_THAT(log, ::testing::HasSubstr("latest is not what a save wrote"));
+  });
+  {  // the number of a save is that of its generation
+    testing::run_job(1, [&](const CommunicatorPtr& group) {
+      std::int64_t value = 0;
+      Manager manager(folder / "run", group, {.asynchronous = false});
+      manager.add("value", value);
+      manager.save(1);
+    });
+    std::filesystem::remove(folder / "run/latest");
+    EXPECT_EQ(newest(folder / "run")->step, 1);
+    EXPECT_THAT(verify_latest(folder / "run"), ::testing::IsEmpty());
+  }
+  set_log_sink(nullptr);
+}
+
 TEST(RunFolder, ThatHasVanishedIsTold) {
   const testing::TemporaryFolder folder;
   set_log_sink([](std::string_view) {});

@@ -21,8 +21,8 @@ struct Found {
 /// @throws io::FileError.
 std::vector<Found> list(const std::filesystem::path& folder);
 
-/// The one that was saved last.
-/// @throws io::FileError.
+/// The one that was saved last: "latest" says so, and where that is damaged or missing, what the
+/// manifests say of the order of saves. @throws io::FileError.
 std::optional<Found> newest(const std::filesystem::path& folder);
 
 /// The metric that a checkpoint was saved with; nothing where there was none.
@@ -37,8 +37,8 @@ std::optional<Found> best(const std::filesystem::path& folder);
 struct Damage {
   std::string file;
   std::vector<std::string> tensors;  ///< that have bytes in it
-  /// "missing", "100 bytes long instead of 120", "bytes 0 to 1048575", or, where one bit makes the
-  /// difference, "bit 3 of byte 4711".
+  /// "missing", "100 bytes long instead of 120", "not what a save wrote", "bytes 0 to 1048575", or,
+  /// where one bit makes the difference, "bit 3 of byte 4711".
   std::string where;
 };
 
@@ -49,6 +49,10 @@ std::string describe(const Damage& damage);
 /// @return what is wrong; nothing if it is whole.
 /// @throws CorruptData if its manifest is wrong, io::FileError if that cannot be read.
 std::vector<Damage> verify(const std::filesystem::path& checkpoint);
+
+/// Checks what a folder of checkpoints says of which was saved last.
+/// @return what is wrong; nothing if that is whole, or missing.
+std::vector<Damage> verify_latest(const std::filesystem::path& folder);
 
 /// Deletes all but the newest checkpoints of a folder, and what dead saves left in it. The one that
 /// was saved last stays if it is whole; if not, the newest that is, too.
