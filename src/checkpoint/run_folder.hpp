@@ -53,7 +53,9 @@ class RunFolder {
   void discard() const noexcept;
   /// @throws InvalidArgument if it has vanished.
   void check_is_there() const;
-  /// Deletes checkpoints that shall not stay; never the one committed last.
+  /// Checkpoints that shall not stay; never the one committed last. @throws io::FileError.
+  std::vector<Found> outdated(const Retention& retention, std::int64_t newest) const;
+  /// Deletes them.
   void prune(const Retention& retention, std::int64_t newest) const;
 
  private:
