@@ -45,8 +45,13 @@ Texts read_texts(const fs::path& checkpoint, const Registry& registry) {
   Texts texts{.manifest = read_manifest_text(checkpoint), .state = {}, .headers = {}};
   const Manifest manifest = parse_manifest(texts.manifest, (checkpoint / manifest_name).string());
   texts.state = read_state_text(checkpoint, manifest);
-  for (const auto& [name, tensors] : registry.tensors)
+  for (const auto& [name, tensors] : registry.tensors) {
     texts.headers.push_back(read_headers(checkpoint, manifest, name));
+    // No load needs it; but it is part of what is verified.
+    const auto index =
+        std::ranges::find(manifest.files, detail::concat(name, index_suffix), &FileRecord::name);
+    if (index != manifest.files.end()) read_checked(checkpoint, *index);
+  }
   return texts;
 }
 

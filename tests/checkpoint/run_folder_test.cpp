@@ -143,6 +143,26 @@ TEST(RunFolder, KeepsTheLastWholeCheckpointUntilANewerOneIsReadBack) {
   set_log_sink(nullptr);
 }
 
+TEST(RunFolder, ADamagedIndexIsDamageOfTheCheckpointToALoadToo) {
+  const testing::TemporaryFolder folder;
+  set_log_sink([](std::string_view) {});
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<nn::Linear>(3, 2);
+    Manager manager(folder / "run", group, {.asynchronous = false});
+    manager.add("model", model);
+    for (const std::int64_t step : {1, 2}) manager.save(step);
+    const std::string name = "run/step-2/model.safetensors.index.json";
+    std::string text = testing::read_file(folder / name);
+    text[9] = static_cast<char>(text[9] ^ 1);
+    folder.write(name, text);
+    EXPECT_THAT([&] { manager.load(folder / "run/step-2"); },
+                ::testing::ThrowsMessage<CorruptData>(
+                    ::testing::HasSubstr("model.safetensors.index.json is damaged in bit 0")));
+    EXPECT_EQ(manager.load_newest(), 1);
+  });
+  set_log_sink(nullptr);
+}
+
 TEST(RunFolder, ThatHasVanishedIsTold) {
   const testing::TemporaryFolder folder;
   set_log_sink([](std::string_view) {});
