@@ -74,6 +74,18 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
+/// Makes a folder and those above it, durably.
+void make_folders(const fs::path& folder) {
+  std::vector<fs::path> missing;
+  std::error_code error;
+  for (fs::path path = fs::absolute(folder).lexically_normal();
+       !fs::exists(path, error) && path.has_relative_path(); path = path.parent_path())
+    missing.push_back(path);
+  fs::create_directories(folder, error);
+  if (error) throw FileError("mkdir", folder, error.value());
+  for (const fs::path& made : missing) sync_folder(made.parent_path());
+}
+
 /// Old and new change names where both are there; each stays findable at every moment.
 void replace_folder(const fs::path& saved, const fs::path& place, const fs::path& old) {
   if (file_calls.exchange(saved.c_str(), place.c_str()) == 0) return;
@@ -122,9 +134,7 @@ std::optional<std::string> read_latest(const fs::path& folder) {
 }
 
 RunFolder::RunFolder(fs::path folder, int seconds) : folder_(std::move(folder)) {
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  if (error) throw FileError("mkdir", folder_, error.value());
+  make_folders(folder_);
   lock(seconds);
   clean_up();
 }

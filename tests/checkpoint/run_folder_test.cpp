@@ -163,6 +163,20 @@ TEST(RunFolder, ADamagedIndexIsDamageOfTheCheckpointToALoadToo) {
   set_log_sink(nullptr);
 }
 
+TEST(RunFolder, IsMadeDurablyWithTheFoldersAboveIt) {
+  const testing::TemporaryFolder folder;
+  static std::set<std::filesystem::path> synced;
+  synced.clear();
+  io::file_calls.fsync = [](int file) {
+    synced.insert(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(file)));
+    return ::fsync(file);
+  };
+  { const RunFolder run(folder / "runs/deep/a", 0); }
+  io::file_calls = {};
+  const auto base = std::filesystem::canonical(folder.path());
+  EXPECT_THAT(synced, ::testing::IsSupersetOf({base, base / "runs", base / "runs/deep"}));
+}
+
 TEST(RunFolder, ThatHasVanishedIsTold) {
   const testing::TemporaryFolder folder;
   set_log_sink([](std::string_view) {});
