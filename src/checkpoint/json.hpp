@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -10,6 +11,15 @@
 /// JSON of files that anyone may have written.
 
 namespace lockstep::checkpoint {
+
+/// What is wrong with a text that does not parse, or lacks something, in words for people.
+inline std::string describe(const nlohmann::json::exception& error, std::string_view text) {
+  if (const auto* parsing = dynamic_cast<const nlohmann::json::parse_error*>(&error))
+    return detail::concat("is no JSON from byte ", parsing->byte, " on, of ", text.size(),
+                          ": it was cut short or damaged");
+  const std::string_view what = error.what();
+  return detail::concat("is not as it was written: ", what.substr(what.find("] ") + 2));
+}
 
 /// Parses a text. Copying and printing JSON takes stack for each level, so levels are few.
 /// @throws CorruptData for more; nlohmann::json::exception.

@@ -34,6 +34,21 @@ struct Texts {
   std::vector<std::vector<std::string>> headers;  ///< of each TensorState's files
 };
 
+/// Tells what lies there instead of a checkpoint.
+void check_is_checkpoint(const fs::path& path) {
+  std::error_code unknown;
+  if (fs::exists(path / manifest_name, unknown) || unknown) return;
+  LOCKSTEP_CHECK(fs::exists(path), CorruptData, path.string(),
+                 " is not there; give a checkpoint, such as runs/a/step-1000");
+  LOCKSTEP_CHECK(fs::is_directory(path), CorruptData, path.string(),
+                 " is no checkpoint but a file; give its folder, such as runs/a/step-1000");
+  const auto last = newest(path);
+  LOCKSTEP_CHECK(!last, CorruptData, path.string(),
+                 " is a folder of checkpoints; give one of them, such as the newest, ",
+                 last->path.string());
+  LOCKSTEP_THROW(CorruptData, path.string(), " is no checkpoint: it has no ", manifest_name);
+}
+
 std::string read_state_text(const fs::path& checkpoint, const Manifest& manifest) {
   const auto state = std::ranges::find(manifest.files, state_name, &FileRecord::name);
   LOCKSTEP_CHECK(state != manifest.files.end(), CorruptData, checkpoint.string(), " has no ",
@@ -42,6 +57,7 @@ std::string read_state_text(const fs::path& checkpoint, const Manifest& manifest
 }
 
 Texts read_texts(const fs::path& checkpoint, const Registry& registry) {
+  check_is_checkpoint(checkpoint);
   Texts texts{.manifest = read_manifest_text(checkpoint), .state = {}, .headers = {}};
   const Manifest manifest = parse_manifest(texts.manifest, (checkpoint / manifest_name).string());
   texts.state = read_state_text(checkpoint, manifest);

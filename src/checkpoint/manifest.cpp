@@ -128,7 +128,7 @@ Manifest parse_manifest(std::string_view text, std::string_view source) {
   try {
     manifest = parse(parse_shallow_json<ordered_json>(text));
   } catch (const nlohmann::json::exception& error) {
-    LOCKSTEP_THROW(CorruptData, source, ": ", error.what());
+    LOCKSTEP_THROW(CorruptData, source, " ", describe(error, text));
   } catch (const CorruptData& error) {
     LOCKSTEP_THROW(CorruptData, source, ": ", error.what());
   } catch (const Unsupported& error) {

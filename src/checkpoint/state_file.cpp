@@ -78,7 +78,7 @@ T parse_json(std::string_view text, std::string_view source, const Parse& parse)
   try {
     return parse(parse_shallow_json<json>(text));
   } catch (const json::exception& error) {
-    LOCKSTEP_THROW(CorruptData, source, ": ", error.what());
+    LOCKSTEP_THROW(CorruptData, source, " ", describe(error, text));
   } catch (const CorruptData& error) {
     LOCKSTEP_THROW(CorruptData, source, ": ", error.what());
   }

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <map>
-#include <sstream>
 
+#include "core/fault_list.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/nn/module.hpp"
 #include "lockstep/tensor/compare.hpp"
@@ -34,7 +34,7 @@ class Loading {
     Slot& slot = slots_[place->second];
     check_fits(name, value, slot.target);
     if (slot.value.defined() && !equal(slot.value, value, true))
-      faults_ << "\n  " << name << ": differs from the value given under another of its names";
+      faults_.add() << name << ": differs from the value given under another of its names";
     slot.value = value;
   }
 
@@ -43,12 +43,11 @@ class Loading {
     for (const Slot& slot : slots_)
       if (!slot.value.defined()) report_.missing.push_back(slot.names.front());
     if (strict) {
-      for (const auto& name : report_.missing) faults_ << "\n  " << name << ": missing";
-      for (const auto& name : report_.unexpected) faults_ << "\n  " << name << ": unexpected";
+      for (const auto& name : report_.missing) faults_.add() << name << ": missing";
+      for (const auto& name : report_.unexpected) faults_.add() << name << ": unexpected";
       tell_prefix();
     }
-    const std::string faults = faults_.str();
-    LOCKSTEP_CHECK(faults.empty(), InvalidArgument, "load_state_dict:", faults);
+    LOCKSTEP_CHECK(faults_.is_empty(), InvalidArgument, "load_state_dict:", faults_.text());
     const NoGradGuard no_recording;
     for (Slot& slot : slots_)
       if (slot.value.defined()) slot.target.copy_(slot.value);
@@ -58,12 +57,12 @@ class Loading {
  private:
   void check_fits(const std::string& name, const Tensor& value, const Tensor& target) {
     if (!value.defined())
-      faults_ << "\n  " << name << ": undefined";
+      faults_.add() << name << ": undefined";
     else if (value.shape() != target.shape())
-      faults_ << "\n  " << name << ": shape " << value.shape() << ", expected " << target.shape();
+      faults_.add() << name << ": shape " << value.shape() << ", expected " << target.shape();
     else if (value.dtype() != target.dtype())
-      faults_ << "\n  " << name << ": dtype " << value.dtype() << ", expected " << target.dtype()
-              << " (convert with to(dtype))";
+      faults_.add() << name << ": dtype " << value.dtype() << ", expected " << target.dtype()
+                    << " (convert with to(dtype))";
   }
 
   /// Checkpoints of PyTorch's wrappers have one more name before all others ("module.").
@@ -74,15 +73,15 @@ class Loading {
       return name.starts_with(prefix) && slot_of_name_.contains(name.substr(prefix.size()));
     };
     if (!prefix.empty() && std::ranges::all_of(report_.unexpected, fits_without))
-      faults_ << "\n  without \"" << prefix << "\", which a wrapper has put before them, "
-              << "the unexpected names are this module's: take it off";
+      faults_.hint() << "\n  without \"" << prefix << "\", which a wrapper has put before them, "
+                     << "the unexpected names are this module's: take it off";
   }
 
   std::vector<Slot> slots_;
   std::map<const TensorImpl*, std::size_t> slot_of_;
   std::map<std::string, std::size_t, std::less<>> slot_of_name_;
   LoadReport report_;
-  std::ostringstream faults_;
+  detail::FaultList faults_;
 };
 
 }  // namespace

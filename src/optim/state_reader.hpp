@@ -1,9 +1,11 @@
 #pragma once
 
 #include <map>
+#include <ostream>
 #include <sstream>
 #include <string>
 
+#include "core/fault_list.hpp"
 #include "lockstep/tensor/named_tensors.hpp"
 
 /// @file
@@ -45,27 +47,26 @@ class StateReader {
     return value.defined() ? value.item() : otherwise;
   }
   /// A line of the list of faults, for the caller to fill.
-  std::ostream& fault() { return faults_ << "\n  "; }
+  std::ostream& fault() { return faults_.add(); }
 
   /// The first fault, keys that nobody took behind the others; empty if there is none.
   std::string first_fault() const {
-    std::istringstream lines(faults_.str());
+    std::istringstream lines(faults_.text());
     std::string line;
     std::getline(lines >> std::ws, line);
     if (line.empty() && !given_.empty()) line = given_.begin()->first + ": unexpected";
     return line;
   }
 
-  /// @throws InvalidArgument with all faults, keys that nobody took among them.
+  /// @throws InvalidArgument with the first faults, keys that nobody took among them.
   void finish() {
     for (const auto& [name, tensor] : given_) fault() << name << ": unexpected";
-    const std::string faults = faults_.str();
-    LOCKSTEP_CHECK(faults.empty(), InvalidArgument, "optimizer state:", faults);
+    LOCKSTEP_CHECK(faults_.is_empty(), InvalidArgument, "optimizer state:", faults_.text());
   }
 
  private:
   std::map<std::string, Tensor> given_;
-  std::ostringstream faults_;
+  detail::FaultList faults_;
 };
 
 }  // namespace lockstep::optim

@@ -177,6 +177,44 @@ TEST(RunFolder, IsMadeDurablyWithTheFoldersAboveIt) {
   EXPECT_THAT(synced, ::testing::IsSupersetOf({base, base / "runs", base / "runs/deep"}));
 }
 
+TEST(RunFolder, WhatIsNoCheckpointIsToldInOneLine) {
+  const testing::TemporaryFolder folder;
+  set_log_sink([](std::string_view) {});
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 4;
+    Manager manager(folder / "run", group, {.asynchronous = false});
+    manager.add("value", value);
+    for (const std::int64_t step : {1, 2, 3, 4}) manager.save(step);
+    const auto expect = [&](const char* name, const char* what) {
+      const auto says = ::testing::AllOf(::testing::HasSubstr(what),
+                                         ::testing::Not(::testing::HasSubstr("json.exception")),
+                                         ::testing::Not(::testing::HasSubstr("\n")));
+      value = 7;
+      EXPECT_THAT([&] { manager.load(folder / name); },
+                  ::testing::ThrowsMessage<CorruptData>(says));
+      EXPECT_EQ(value, 7);
+    };
+    std::filesystem::create_directory(folder / "empty");
+    folder.write("file", "text");
+    const std::string manifest = testing::read_file(folder / "run/step-3/manifest.json");
+    expect("nowhere", "nowhere is not there; give a checkpoint");
+    expect("empty", "empty is no checkpoint: it has no manifest.json");
+    expect("file", "file is no checkpoint but a file");
+    expect("run", "run is a folder of checkpoints; give one of them, such as the newest, ");
+    folder.write("run/step-3/manifest.json", manifest.substr(0, manifest.size() / 2));
+    expect("run/step-3", "manifest.json is no JSON from byte ");
+    folder.write("run/step-3/manifest.json", "{}");
+    expect("run/step-3", "manifest.json is not as it was written: key 'format' not found");
+    folder.write("run/step-3/manifest.json", manifest);
+    folder.write("run/step-3/state.json", "{");
+    expect("run/step-3", "state.json is 1 bytes long instead of ");
+    std::filesystem::remove(folder / "run/step-4/state.json");
+    std::filesystem::create_directory(folder / "run/step-4/state.json");
+    expect("run/step-4", "state.json is no file");
+  });
+  set_log_sink(nullptr);
+}
+
 TEST(RunFolder, ThatHasVanishedIsTold) {
   const testing::TemporaryFolder folder;
   set_log_sink([](std::string_view) {});

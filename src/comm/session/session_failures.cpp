@@ -54,6 +54,8 @@ JobFailure comm::describe_current_exception() {
     return {error.what(), 2};
   } catch (const Unsupported& error) {
     return {error.what(), 2};
+  } catch (const CorruptData& error) {
+    return {error.what(), 2};
   } catch (const std::exception& error) {
     return {error.what()};
   } catch (...) {
