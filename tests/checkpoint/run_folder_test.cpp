@@ -12,6 +12,7 @@
 #include "lockstep/checkpoint/manager.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/observe/log.hpp"
+#include "runtime/background_failure.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace lockstep::checkpoint {
@@ -211,6 +212,48 @@ TEST(RunFolder, WhatIsNoCheckpointIsToldInOneLine) {
     std::filesystem::remove(folder / "run/step-4/state.json");
     std::filesystem::create_directory(folder / "run/step-4/state.json");
     expect("run/step-4", "state.json is no file");
+  });
+  set_log_sink(nullptr);
+}
+
+TEST(RunFolder, ThatAnotherGenerationHasTakenIsLeftAlone) {
+  const testing::TemporaryFolder folder;
+  set_log_sink([](std::string_view) {});
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 4;
+    Manager manager(folder / "run", group, {.asynchronous = false});
+    manager.add("value", value);
+    manager.save(1);
+    folder.write("run/.lock", "generation 5 process 1 host b run abc\n");
+    manager.save(2);
+    EXPECT_THAT(manager.error(), ::testing::HasSubstr("was taken by generation 5 of the run, and "
+                                                      "this is 1"));
+    EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::ElementsAre(1));
+  });
+  set_log_sink(nullptr);
+}
+
+TEST(RunFolder, GetsNoCheckpointOnceAFailureIsKnownThatNobodyWasTold) {
+  const testing::TemporaryFolder folder;
+  set_log_sink([](std::string_view) {});
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 4;
+    Manager manager(folder / "run", group, {.asynchronous = false});
+    manager.add("value", value);
+    manager.save(1);
+    static std::uint64_t number;
+    io::file_calls.make_folder = [](const char* path, mode_t mode) {  // behind the copy
+      number = keep_background_failure([] { throw Error("the device was lost"); });
+      return ::mkdir(path, mode);
+    };
+    manager.save(2);
+    io::file_calls = {};
+    EXPECT_EQ(manager.error(), "the device was lost");
+    EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::ElementsAre(1));
+    forget_background_failure(number);
+    manager.save(3);
+    EXPECT_EQ(manager.error(), "");
+    EXPECT_EQ(manager.load_newest(), 3);
   });
   set_log_sink(nullptr);
 }
