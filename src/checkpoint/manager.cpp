@@ -20,9 +20,7 @@
 #include "checkpoint/later_copies.hpp"
 #include "checkpoint/load.hpp"
 #include "checkpoint/memory_snapshots.hpp"
-#include "checkpoint/names.hpp"
 #include "checkpoint/pace.hpp"
-#include "checkpoint/read_back.hpp"
 #include "checkpoint/registry.hpp"
 #include "checkpoint/run_folder.hpp"
 #include "checkpoint/same_states.hpp"
@@ -182,8 +180,6 @@ struct Manager::State {
   std::optional<MemorySnapshots> memory;
   std::thread writer;
   bool is_under_way = false;                // a save that nobody has waited for
-  std::atomic<bool> is_written = true;      // or has failed
-  std::optional<std::int64_t> whole;        // on rank 0: the last step that was read and compared
   std::optional<std::int64_t> kept, saved;  // by `keep`; the last step that was
   std::string refusal;                      // of this rank, to the writer
   std::string writer_error;                 // of the writer while it writes
@@ -213,9 +209,6 @@ struct Manager::State {
   void end_preparing();
   void start_writer();
   void write();
-  void quiesce();
-  Retention retention();
-  std::string unread_manifest(const Retention& stay) const;
   void prune();
   void take_over(const Loaded& loaded, const fs::path& checkpoint, const Registry& present);
   void take_tensors(const NamedTensors& tensors, const std::string& name, const TensorState& to);
@@ -305,7 +298,6 @@ void Manager::State::end_preparing() {
 // Without a thread nothing is saved; the other ranks' writers hear of it.
 void Manager::State::start_writer() {
   is_under_way = true;
-  is_written = false;
   const std::string problem = error_of([&] { writer = std::thread([this] { write(); }); });
   if (problem.empty()) return;
   later.finish();
@@ -326,74 +318,29 @@ void Manager::State::write() {
   if (!problem.empty()) writer_error = problem;
   resting = throttle.rested();
   writing = seconds_since(start);
-  const bool is_saved = writer_error.empty();
-  if (is_saved) {
+  if (writer_error.empty()) {
     comm::note_saved(snapshot.step);
-  } else {
-    ++failed;
-    if (group->rank() == 0)
-      LOCKSTEP_LOG(warning, "the checkpoint of step ", snapshot.step,
-                   " was not saved: ", writer_error);
+    if (folder) prune();
+    return;
   }
-  is_written = true;  // from here on the error is that of who waits
-  is_written.notify_all();
-  if (is_saved) prune();
+  ++failed;
+  if (group->rank() == 0)
+    LOCKSTEP_LOG(warning, "the checkpoint of step ", snapshot.step,
+                 " was not saved: ", writer_error);
 }
 
-/// Waits for what follows a save, too.
-void Manager::State::quiesce() {
-  throttle.hurry();
-  if (writer.joinable()) writer.join();
-}
-
-Retention Manager::State::retention() {
-  if (best.step == snapshot.step)  // and is replaced
-    best = find_best(path);
-  else
-    best.add(snapshot.step, snapshot.metric);
-  return {.keep_last = options.keep_last,
-          .keep_every = options.keep_every,
-          .best = options.keep_best ? best.step : std::nullopt,
-          .kept = snapshot.kept};
-}
-
-/// That of the new checkpoint, if it has to be read back before others are deleted: nothing that
-/// stays has been. Otherwise empty.
-std::string Manager::State::unread_manifest(const Retention& stay) const {
-  const std::vector<Found> outdated = folder->outdated(stay, snapshot.step);
-  const auto is_whole = [&](const Found& each) { return each.step == whole; };
-  if (outdated.empty() ||
-      (std::ranges::none_of(outdated, is_whole) && std::ranges::any_of(list(path), is_whole)))
-    return {};
-  return read_manifest_text(path / name_of_step(snapshot.step));
-}
-
-// All ranks read back: the part of each is as small as what it wrote.
 void Manager::State::prune() {
-  Retention stay;
-  std::string manifest, problem;
-  if (folder) {
-    if (whole == snapshot.step) whole.reset();  // it was replaced
-    problem = error_of([&] {
-      stay = retention();
-      manifest = unread_manifest(stay);
-    });
-  }
-  const std::string damage = error_of([&] {
-    manifest = comm::broadcast_bytes(*group, manifest, 0, "a checkpoint that is read back");
-    if (manifest.empty()) return;
-    const std::string found =
-        read_back(*group, path / name_of_step(snapshot.step), manifest, throttle);
-    LOCKSTEP_CHECK(found.empty(), CorruptData, "the checkpoint of step ", snapshot.step,
-                   ", read back, is not what was written: ", found);
+  const std::string problem = error_of([&] {
+    if (best.step == snapshot.step)  // and is replaced
+      best = find_best(path);
+    else
+      best.add(snapshot.step, snapshot.metric);
+    folder->prune({.keep_last = options.keep_last,
+                   .keep_every = options.keep_every,
+                   .best = options.keep_best ? best.step : std::nullopt,
+                   .kept = snapshot.kept},
+                  snapshot.step);
   });
-  if (!folder) return;
-  if (problem.empty()) problem = damage;
-  if (problem.empty())
-    problem = error_of([&] {
-      if (!manifest.empty()) whole = snapshot.step;
-      folder->prune(stay, snapshot.step);
-    });
   if (!problem.empty()) LOCKSTEP_LOG(warning, "old checkpoints stay: ", problem);
 }
 
@@ -476,7 +423,6 @@ Manager::Manager(fs::path folder, const CommunicatorPtr& group, ManagerOptions o
 Manager::~Manager() {
   state_->end_preparing();
   wait();
-  state_->quiesce();
   if (state_->memory && state_->saved && state_->saved >= state_->memory->last())
     state_->memory->remove();
 }
@@ -495,7 +441,6 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   comm::note_progress(step);
   state.last_save = Clock::now();
   wait();
-  state.quiesce();
   state.end_preparing();
   std::exception_ptr failure;
   state.refusal.clear();
@@ -524,10 +469,7 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   state.is_prepared = true;
   state.start_writer();
   if (failure) std::rethrow_exception(failure);  // the other ranks hear it from the writer
-  if (!state.options.asynchronous) {
-    wait();
-    state.quiesce();
-  }
+  if (!state.options.asynchronous) wait();
   state.stall = seconds_since(state.last_save);
   state.waited = waited_for_reads();
   state.has_waited = false;
@@ -550,7 +492,7 @@ bool Manager::wait() {
   if (std::exchange(state_->is_under_way, false)) {
     const comm::LongWork waiting;
     state_->throttle.hurry();
-    state_->is_written.wait(false);
+    if (state_->writer.joinable()) state_->writer.join();
     state_->error = std::exchange(state_->writer_error, {});
     if (state_->error.empty()) state_->saved = state_->snapshot.step;
   }
@@ -568,7 +510,6 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
   wait();
   const comm::LongWork loading;
   State& state = *state_;
-  state.quiesce();
   state.report = {};
   Registry present = state.registry;
   if (state.options.partial)
@@ -588,7 +529,6 @@ const LoadReport& Manager::load_report() const noexcept { return state_->report;
 
 std::optional<std::int64_t> Manager::load_newest() {
   wait();
-  state_->quiesce();
   comm::Communicator& group = *state_->group;
   state_->states.check(group, state_->registry);
   if (state_->memory)
@@ -606,8 +546,7 @@ std::optional<std::int64_t> Manager::load_newest() {
   std::istringstream names(comm::broadcast_bytes(group, told, 0, "checkpoints that there are"));
   std::exception_ptr damage;
   for (std::string name; std::getline(names, name);) try {
-      state_->whole = load(state_->path / name);
-      return state_->whole;
+      return load(state_->path / name);
     } catch (const CorruptData& error) {
       damage = std::current_exception();
       if (group.rank() == 0)

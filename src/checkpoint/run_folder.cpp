@@ -282,7 +282,7 @@ void RunFolder::remove(const fs::path& checkpoint) const {
   fs::remove_all(deleting, ignored);
 }
 
-std::vector<Found> RunFolder::outdated(const Retention& retention, std::int64_t newest) const {
+void RunFolder::prune(const Retention& retention, std::int64_t newest) const {
   std::vector<Found> found = list(folder_);
   std::erase_if(found, [&](const Found& each) {
     return each.step == newest ||
@@ -292,12 +292,8 @@ std::vector<Found> RunFolder::outdated(const Retention& retention, std::int64_t 
   // Those of later steps were left behind by a run that went back.
   std::ranges::stable_partition(found, [&](const Found& each) { return each.step > newest; });
   const auto kept = static_cast<std::size_t>(retention.keep_last - 1);
-  found.resize(found.size() - std::min(kept, found.size()));
-  return found;
-}
-
-void RunFolder::prune(const Retention& retention, std::int64_t newest) const {
-  for (const Found& each : outdated(retention, newest)) remove(each.path);
+  if (found.size() > kept)
+    for (const Found& each : std::span(found).first(found.size() - kept)) remove(each.path);
 }
 
 }  // namespace lockstep::checkpoint

@@ -53,9 +53,7 @@ class RunFolder {
   void discard() const noexcept;
   /// @throws InvalidArgument if it has vanished.
   void check_is_there() const;
-  /// Checkpoints that shall not stay; never the one committed last. @throws io::FileError.
-  std::vector<Found> outdated(const Retention& retention, std::int64_t newest) const;
-  /// Deletes them.
+  /// Deletes checkpoints that shall not stay; never the one committed last.
   void prune(const Retention& retention, std::int64_t newest) const;
 
  private:

@@ -81,69 +81,6 @@ TEST(RunFolder, WithAnyBitOfLatestFlippedSaysSoAndGoesOnFromWhatWasSavedLast) {
   set_log_sink(nullptr);
 }
 
-/// Flips a bit of the tensors of a checkpoint of one file.
-void damage(const testing::TemporaryFolder& folder, std::int64_t step) {
-  const std::string name = "run/step-" + std::to_string(step) + "/model-00001-of-00001.safetensors";
-  std::string bytes = testing::read_file(folder / name);
-  bytes.back() = static_cast<char>(bytes.back() ^ 1);
-  folder.write(name, bytes);
-}
-
-TEST(RunFolder, KeepsTheLastWholeCheckpointUntilANewerOneIsReadBack) {
-  const testing::TemporaryFolder folder;
-  static std::string log;
-  static bool is_bad;
-  log.clear();
-  is_bad = false;
-  set_log_sink([](std::string_view line) { log += line; });
-  io::file_calls.pread = [](int file, void* data, std::size_t size, off_t offset) {
-    const ssize_t count = ::pread(file, data, size, offset);
-    const auto name = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(file));
-    if (is_bad && count > 0 && name.extension() == ".safetensors") *static_cast<char*>(data) ^= 1;
-    return count;
-  };
-  testing::run_job(2, [&](const CommunicatorPtr& group) {
-    auto model = nn::make<nn::Linear>(3, 2);
-    Manager manager(folder / "run", group, {.keep_last = 2, .asynchronous = false});
-    manager.add("model", model);
-    const auto save = [&](std::int64_t step) {
-      manager.save(step);
-      EXPECT_EQ(manager.error(), "");
-      group->barrier().wait();
-    };
-    const auto on_first = [&](const auto& body) {
-      if (group->rank() == 0) body();
-      group->barrier().wait();
-    };
-    save(2);
-    save(4);
-    on_first([&] {
-      damage(folder, 4);
-      is_bad = true;  // what is read, be it as it should
-    });
-    save(6);
-    on_first([&] {
-      is_bad = false;
-      EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::ElementsAre(2, 4, 6));
-      EXPECT_THAT(log, ::testing::HasSubstr("old checkpoints stay: "));
-    });
-    save(8);
-    on_first([&] {
-      EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::ElementsAre(6, 8));
-      EXPECT_THAT(verify(folder / "run/step-8"), ::testing::IsEmpty());
-      damage(folder, 6);
-    });
-    save(10);  // of what stays, 8 has been read back
-    on_first([&] {
-      EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::ElementsAre(8, 10));
-      damage(folder, 10);
-    });
-    EXPECT_EQ(manager.load_newest(), 8);
-  });
-  io::file_calls = {};
-  set_log_sink(nullptr);
-}
-
 TEST(RunFolder, ADamagedIndexIsDamageOfTheCheckpointToALoadToo) {
   const testing::TemporaryFolder folder;
   set_log_sink([](std::string_view) {});
