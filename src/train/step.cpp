@@ -56,6 +56,7 @@ Step::Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& 
       optimizer_(optimizer),
       loss_(std::move(loss)),
       options_(options),
+      unscaled_({.enabled = false, .group = replica.shard_group()}),
       scaler_(options.scaler ? *options.scaler : unscaled_),
       graph_([this](std::span<const Tensor> inputs) { return update(inputs); },
              {.group = replica.group()}) {

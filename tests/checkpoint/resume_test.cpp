@@ -332,6 +332,34 @@ struct NetRun {
   checkpoint::Manager checkpoints;
 };
 
+// It is no damage: the checkpoint before would not have it otherwise.
+TEST(Resume, AValueOfAnotherKindIsAnotherProgramsAndMayBeLeft) {
+  using ::testing::ElementsAre, ::testing::HasSubstr, ::testing::ThrowsMessage;
+  const TemporaryFolder folder;
+  run_job(1, [&](const CommunicatorPtr& group) {
+    double number = 1.5;
+    checkpoint::Manager saved(folder / "run", group, {.asynchronous = false});
+    saved.add("best", number);
+    for (const std::int64_t step : {1, 2}) saved.save(step);
+    saved.wait();
+  });
+  run_job(1, [&](const CommunicatorPtr& group) {
+    std::string text = "none";
+    checkpoint::Manager strict(folder / "run", group);
+    strict.add("best", text);
+    EXPECT_THAT([&] { strict.load_newest(); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("is of another kind")));
+  });
+  run_job(1, [&](const CommunicatorPtr& group) {
+    std::string text = "none";
+    checkpoint::Manager partial(folder / "run", group, {.partial = true});
+    partial.add("best", text);
+    EXPECT_EQ(partial.load_newest(), 2);
+    EXPECT_EQ(text, "none");
+    EXPECT_THAT(partial.load_report().left, ElementsAre(HasSubstr("is of another kind")));
+  });
+}
+
 TEST(Resume, PartialLoadsTakeWhatFitsAndSayWhatTheyLeave) {
   using ::testing::Contains, ::testing::ElementsAre, ::testing::HasSubstr;
   for (const int zero_stage : {0, 3}) {

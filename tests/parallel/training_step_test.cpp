@@ -9,6 +9,7 @@
 #include "checkpoint/thread_job.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/optim/clip.hpp"
+#include "lockstep/optim/sgd.hpp"
 #include "parallel/small_training.hpp"
 
 namespace lockstep::train {
@@ -76,6 +77,23 @@ TEST(TrainStep, IsTheLoopThatOneWouldWrite) {
               1e-12);
         EXPECT_EQ(told.size(), 5u);
       }
+}
+
+TEST(TrainStep, ClipsByTheNormOfAllShards) {
+  std::vector<double> norms;
+  for (const int stage : {0, 1, 2, 3})
+    run_job(2, [&](const CommunicatorPtr& group) {
+      manual_seed(1);
+      const auto net = nn::make<nn::Linear>(5, 7);
+      DistributedDataParallel<nn::Linear> ddp(net, group, {.zero_stage = stage});
+      optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
+      Step step(ddp, optimizer,
+                [&](std::span<const Tensor> in) { return mean(square(ddp(in[0]))); },
+                {.max_norm = 0.1});
+      const double norm = step({ones({4, 5})}).grad_norm.item();
+      if (group->rank() == 0) norms.push_back(norm);
+    });
+  for (const double norm : norms) EXPECT_NEAR(norm, norms[0], 1e-6 * norms[0]);
 }
 
 TEST(TrainStep, TakesTheSameStepsCaptured) {

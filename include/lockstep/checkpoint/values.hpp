@@ -40,7 +40,7 @@ class Values {
       values_.insert_or_assign(std::move(name), Value(std::uint64_t{value}));
   }
   /// One of them. Integers may be read as any integer or floating type that has their value.
-  /// @throws CorruptData naming it if it is missing or of another kind.
+  /// @throws InvalidArgument naming it if it is missing or of another kind.
   template <class T>
   T get(std::string_view name) const {
     const Value& value = at(name);
