@@ -189,8 +189,10 @@ void Engine::seed(const Tensor& root, const Tensor& gradient) {
 void Engine::process(Node& node) {
   begin_op();
   const auto gradients = node.gradients();
-  if (node.hooks()) [[unlikely]]
-    node.hooks()->run(gradients);
+  if (node.hooks()) [[unlikely]] {
+    std::erase_if(copies_, [&](const Copy& copy) { return copy.node == &node; });
+    node.hooks()->run(gradients);  // it may be another one now
+  }
   const bool any =
       std::ranges::any_of(gradients, [](const Tensor& gradient) { return gradient.defined(); });
   if (any) {

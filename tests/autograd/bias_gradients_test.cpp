@@ -9,6 +9,8 @@
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
+#include "lockstep/core/random.hpp"
+#include "lockstep/nn/checkpoint.hpp"
 #include "lockstep/runtime/info.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -157,6 +159,62 @@ TEST(BiasGradientsGpu, OfABlockComeWithTheNormThatWritesOrFollowsTheirs) {
             (std::vector<std::string>{"b2", "w2", "b1", "w1", "gamma", "beta", "b0", "w0", "x"}));
   EXPECT_EQ(order_of(""),
             (std::vector<std::string>{"b2", "w2", "w1", "gamma", "beta", "b1", "b0", "w0", "x"}));
+}
+
+Tensor random_leaf(const Shape& shape, DType dtype, unsigned seed) {
+  Generator generator(seed);
+  return (randn(shape, {}, generator) * 0.3).to(cuda(0)).to(dtype).detach().set_requires_grad();
+}
+
+// Before the block runs again, the update would change what its forward read.
+TEST(BiasGradientsGpu, OfAPartThatRunsAgainAreFinalBehindIt) {
+  if (!has_gpu()) GTEST_SKIP() << "no CUDA device on this machine";
+  std::vector<Tensor> leaves;
+  for (unsigned i = 0; i < 2; ++i)
+    for (const Shape& shape : {Shape{width}, Shape{width}, Shape{width, width}, Shape{width}}) {
+      Tensor leaf = random_leaf(shape, DType::bf16, i);
+      autograd::leaf_of(leaf).add_hook([leaf](autograd::LeafNode& node) {
+        Tensor(leaf).sub_(node.gradient() * 0.05);
+        node.clear_gradient();
+      });
+      leaves.push_back(leaf);
+    }
+  Tensor x = random_leaf({rows, width}, DType::bf16, 3);
+  for (std::size_t block = 0; block < leaves.size(); block += 4)
+    x = nn::checkpoint(
+        [block, &leaves](const Tensor& z) {
+          const Tensor n = layer_norm(z, {width}, leaves[block], leaves[block + 1]);
+          return add_linear(z, n, leaves[block + 2], leaves[block + 3]);
+        },
+        x);
+  EXPECT_NO_THROW(sum(square(x.to(DType::f32))).backward());
+}
+
+// The copy for products is what the norm wrote before the hook was there.
+TEST(BiasGradientsGpu, AHookThatComesAndGoesInTheBackwardChangesAllGradients) {
+  if (!has_gpu()) GTEST_SKIP() << "no CUDA device on this machine";
+  const autograd::AutocastModeGuard mode(DeviceType::cuda, DType::bf16);
+  std::vector<Tensor> found;
+  for (const bool hooks : {false, true}) {
+    const Tensor x = random_leaf({rows, width}, DType::f32, 1);
+    const Tensor weight = random_leaf({width, width}, DType::f32, 2);
+    const Tensor gamma = random_leaf({width}, DType::f32, 3);
+    const Tensor h = add_linear(x, x, weight, random_leaf({width}, DType::f32, 4));
+    HookHandle handle;
+    if (hooks)
+      autograd::leaf_of(gamma).add_hook([&](autograd::LeafNode&) {
+        handle = h.register_hook([&](const Tensor& gradient) {
+          handle.remove();
+          return gradient * 0;
+        });
+      });
+    const Tensor n = layer_norm(h, {width}, gamma, random_leaf({width}, DType::f32, 5), 1e-5,
+                                NormResult::for_products);
+    sum(square(n.to(DType::f32))).backward();
+    found.push_back(weight.grad().to(cpu));
+  }
+  EXPECT_GT(max(abs(found[0])).item(), 0);
+  EXPECT_EQ(max(abs(found[1])).item(), 0);
 }
 
 }  // namespace

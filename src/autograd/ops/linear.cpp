@@ -6,6 +6,7 @@
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/ops/matmul.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/thread_modes.hpp"
 
 namespace lockstep {
 
@@ -103,8 +104,13 @@ struct LinearBackward {
   SavedTensor x, weight;
   DType dtype;                   ///< of both
   SavedTensor before_gelu = {};  ///< operand 0 where x is its GELU
+  bool runs_again = thread_modes.recomputation != nullptr;
 
-  GradientUses gradient_uses() const noexcept { return {.column_sums = 2, .copy = dtype}; }
+  /// In a part of the forward that runs again the bias's gradient is not final before that: a hook
+  /// may write to the bias.
+  GradientUses gradient_uses() const noexcept {
+    return {.column_sums = runs_again ? -1 : 2, .copy = dtype};
+  }
 
   /// @param passes_on whether dy goes on as the gradient of another operand
   void operator()(const Tensor& dy_in, InputGradients& inputs, bool passes_on = false) const {
