@@ -28,7 +28,7 @@ class FaultList {
   }
 
  private:
-  static constexpr std::size_t told = 5;
+  static constexpr std::size_t told = 20;
 
   std::ostringstream told_, others_, hint_;
   std::size_t count_ = 0;

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -225,13 +227,20 @@ TEST(Handshake, OutlivesAProxyThatClosesWhatItAccepts) {
   std::thread closes_all([&] {
     while (!is_over) accept_from(proxy);
   });
-  try {
-    join([&] { return connect_to(local_endpoint(proxy), in(300)); }, "rank 0",
-         {Purpose::control, "t", 1, 2}, in(300));
-    ADD_FAILURE() << "no error";
-  } catch (const Timeout& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("closed without a word"));
-  }
+  const auto failure_within = [&](int wait) -> std::string {
+    try {
+      join([&] { return connect_to(local_endpoint(proxy), in(wait)); }, "rank 0",
+           {Purpose::control, "t", 1, 2}, in(wait));
+      return "no error";
+    } catch (const Timeout& error) {
+      return error.what();
+    }
+  };
+  constexpr std::string_view closed = "closed without a word";
+  std::string failure = failure_within(300);
+  // On a busy machine the proxy may not even have closed.
+  if (failure.find(closed) == std::string::npos) failure = failure_within(5000);
+  EXPECT_THAT(failure, ::testing::HasSubstr(closed));
   is_over = true;
   closes_all.join();
 }
