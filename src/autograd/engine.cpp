@@ -334,18 +334,22 @@ GradientTarget InputGradients::target_of_part(std::span<const GradientPart> part
   return {fresh(shape, options), false};
 }
 
+/// What was written in place is there before any hook runs.
 void InputGradients::commit_part(std::span<const GradientPart> parts, std::size_t i,
                                  const Tensor& written) {
-  if (!is_written_in_place(parts, i)) return set(parts[i].operand, written);
   Edge& edge = edges_[parts[i].operand];
+  if (!is_written_in_place(parts, i)) return;
   if (!edge.node->is_leaf()) return engine_.deliver(edge, written);
   edge.delivered = true;
   static_cast<LeafNode&>(*edge.node).commit(written);
 }
 
-void InputGradients::arrive_part(std::span<const GradientPart> parts, std::size_t i) {
+/// What was not is handed over then.
+void InputGradients::arrive_part(std::span<const GradientPart> parts, std::size_t i,
+                                 const Tensor& written) {
+  if (!is_written_in_place(parts, i)) return set(parts[i].operand, written);
   Node& node = *edges_[parts[i].operand].node;
-  if (is_written_in_place(parts, i) && node.is_leaf()) engine_.arrive(node);
+  if (node.is_leaf()) engine_.arrive(node);
 }
 
 void InputGradients::commit(std::size_t i, const Tensor& written) {

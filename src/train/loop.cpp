@@ -138,8 +138,8 @@ int Loop::finish() {
     const bool is_whole = state.checkpoints->wait();  // which takes of the time that is left
     const bool is_saved = is_whole && state.saved == steps();
     const std::chrono::duration<double> save_time = state.checkpoints->save_time();
-    if (!is_saved &&
-        (!state.is_stopped || has_time(*state.group, *state.stop, save_time, state.saved)))
+    if (!is_saved && (!state.is_stopped ||
+                      has_time(*state.group, *state.stop, save_time, state.options.checkpoint_dir)))
       state.save();
     if (!state.checkpoints->wait()) return not_saved;
   }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/checkpoint/folder.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/observe/log.hpp"
@@ -42,6 +43,16 @@ void check_same(comm::Communicator& group, const LoopOptions& options, bool eval
   parallel::check_same_settings(group, settings);
 }
 
+std::string newest_of(const std::filesystem::path& folder) {
+  try {
+    const auto newest = checkpoint::newest(folder);
+    return newest ? detail::concat("the one of step ", newest->step, " is the last")
+                  : "there is none";
+  } catch (const Error&) {
+    return "those before stay";
+  }
+}
+
 }  // namespace
 
 void check(comm::Communicator& group, const LoopOptions& options) {
@@ -67,14 +78,14 @@ void check_run(comm::Communicator& group, const LoopOptions& options, bool evalu
 }
 
 bool has_time(comm::Communicator& group, const StopRequest& stop,
-              std::chrono::duration<double> save_time, std::int64_t saved) {
+              std::chrono::duration<double> save_time, const std::filesystem::path& folder) {
   const std::chrono::duration<double> left =
       stop.time_left().value_or(std::chrono::milliseconds::max());
   const double least = comm::all_reduce_scalar(group, (left - save_time).count(),
                                                comm::ReduceOp::min(), "time that is left");
   if (least < 0 && group.rank() == 0)
     LOCKSTEP_LOG(warning, "a checkpoint takes ", save_time.count(), " s, ", -least,
-                 " s more than is left: the one of step ", saved, " is the last");
+                 " s more than is left: ", newest_of(folder));
   return least >= 0;
 }
 

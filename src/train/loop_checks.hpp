@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 
 #include "lockstep/comm/communicator.hpp"
@@ -23,8 +24,9 @@ void check_run(comm::Communicator& group, const LoopOptions& options, bool evalu
                std::optional<std::int64_t> epoch_steps);
 
 /// Whether a save that takes so long fits into the time that a stop has left on the rank with the
-/// least of it; else rank 0 warns. Blocks. @param saved the last step that was.
+/// least of it; else rank 0 warns. Blocks. @param folder of the checkpoints, of which it names the
+/// newest.
 bool has_time(comm::Communicator& group, const StopRequest& stop,
-              std::chrono::duration<double> save_time, std::int64_t saved);
+              std::chrono::duration<double> save_time, const std::filesystem::path& folder);
 
 }  // namespace lockstep::train

@@ -2,10 +2,12 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
@@ -188,6 +190,37 @@ TEST(BiasGradientsGpu, OfAPartThatRunsAgainAreFinalBehindIt) {
         },
         x);
   EXPECT_NO_THROW(sum(square(x.to(DType::f32))).backward());
+}
+
+// Gamma's gradient is converted, and handed over with the others' in place.
+TEST(BiasGradientsGpu, AreThereWhereAHookOfAConvertedGradientRunsABackward) {
+  if (!has_gpu()) GTEST_SKIP() << "no CUDA device on this machine";
+  const autograd::AutocastModeGuard mode(DeviceType::cuda, DType::bf16);
+  std::vector<std::vector<Tensor>> found;
+  for (const bool in_hook : {false, true}) {
+    const Tensor x = random_leaf({rows, width}, DType::f32, 1);
+    const Tensor w0 = random_leaf({width, width}, DType::f32, 2);
+    const Tensor w1 = random_leaf({width, width}, DType::f32, 3);
+    const Tensor b0 = random_leaf({width}, DType::f32, 4), b1 = random_leaf({width}, DType::f32, 5);
+    const Tensor gamma = random_leaf({width}, DType::bf16, 6);
+    const Tensor beta = random_leaf({width}, DType::f32, 7);
+    const auto backward = [&](const Tensor& scale, const Tensor& z) {
+      const GradModeGuard recording(true);
+      const Tensor n = layer_norm(add_linear(z, z, w0, b0), {width}, scale, beta, 1e-5,
+                                  NormResult::for_products);
+      sum(square(linear(n, w1, b1).to(DType::f32))).backward();
+    };
+    const auto other = [&] { backward(ones({width}, x.options()), x.detach()); };
+    bool is_done = !in_hook;
+    autograd::leaf_of(gamma).add_hook([&](autograd::LeafNode&) {
+      if (!std::exchange(is_done, true)) other();
+    });
+    backward(gamma, x);
+    if (!in_hook) other();
+    found.push_back({b0.grad().to(cpu), beta.grad().to(cpu), b1.grad().to(cpu)});
+  }
+  for (std::size_t i = 0; i < found[0].size(); ++i)
+    EXPECT_TRUE(allclose(found[1][i], found[0][i], 0.0, max(abs(found[0][i])).item() * 0.02)) << i;
 }
 
 // The copy for products is what the norm wrote before the hook was there.

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "io/file_calls.hpp"
 #include "lockstep/checkpoint/folder.hpp"
 #include "lockstep/comm/stop_request.hpp"
+#include "lockstep/observe/log.hpp"
 #include "lockstep/train/early_stopping.hpp"
 #include "lockstep/train/loop.hpp"
 #include "parallel/small_training.hpp"
@@ -464,6 +466,37 @@ TEST(TrainLoop, ASaveThatIsUnderWayWhenTheRunIsStoppedCounts) {
   const auto newest = checkpoint::newest(folder / "run");
   ASSERT_TRUE(newest);
   EXPECT_EQ(newest->step, 1);
+}
+
+// The evaluation of the last step is in no checkpoint, those of steps before are there.
+TEST(TrainLoop, ASaveForWhichNoTimeIsLeftNamesTheLastThatIsThere) {
+  const TemporaryFolder folder;
+  const char* const arguments[]{"program"};
+  static std::string log;
+  log.clear();
+  set_log_sink([](std::string_view line) { log += line; });
+  io::file_calls.fsync = [](int descriptor) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    return ::fsync(descriptor);
+  };
+  ::setenv("LOCKSTEP_GRACE_TIME", "0.2", 1);
+  const auto body = [&](Session& session) {
+    Loop loop(session, {.steps = 9,
+                        .eval_every = 2,
+                        .checkpoint_dir = folder / "run",
+                        .checkpoints = {.interval = checkpoint::SaveInterval::every_steps(3)}});
+    loop.evaluate = [&] { return static_cast<double>(loop.steps()); };
+    return loop.run([&] {
+      if (loop.steps() == 4) std::raise(SIGUSR1);
+      return Tensor();
+    });
+  };
+  EXPECT_EQ(Session::run(1, arguments, body, {.device = "cpu", .threads = 1}),
+            StopRequest::exit_code);
+  ::unsetenv("LOCKSTEP_GRACE_TIME");
+  io::file_calls = {};
+  set_log_sink(nullptr);
+  EXPECT_THAT(log, HasSubstr("more than is left: the one of step 3 is the last"));
 }
 
 }  // namespace

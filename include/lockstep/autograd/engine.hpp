@@ -98,7 +98,7 @@ class InputGradients {
       if (wanted(parts[i].operand)) commit_part(parts, i, targets[i].tensor);
     commit_sums();
     for (std::size_t i = 0; i < N; ++i)
-      if (wanted(parts[i].operand)) arrive_part(parts, i);
+      if (wanted(parts[i].operand)) arrive_part(parts, i, targets[i].tensor);
     arrive_sums();
   }
 
@@ -142,7 +142,7 @@ class InputGradients {
   bool is_written_in_place(std::span<const GradientPart> parts, std::size_t i) const;
   GradientTarget target_of_part(std::span<const GradientPart> parts, std::size_t i);
   void commit_part(std::span<const GradientPart> parts, std::size_t i, const Tensor& written);
-  void arrive_part(std::span<const GradientPart> parts, std::size_t i);
+  void arrive_part(std::span<const GradientPart> parts, std::size_t i, const Tensor& written);
   static bool completes(const Edge& edge, const Tensor& dx);
   GradientTarget sums_target(const Edge& bias, TensorOptions options);
   void commit_sums();
