@@ -13,13 +13,15 @@ namespace lockstep::detail {
 class FaultList {
  public:
   /// A fault, for the caller to write.
-  std::ostream& add() {
-    if (++count_ <= told) return told_ << "\n  ";
-    return others_;
-  }
+  std::ostream& add() { return ++count_ <= told ? told_ << "\n  " : dropped_; }
   /// What would help, behind them.
   std::ostream& hint() { return hint_; }
   bool is_empty() const noexcept { return count_ == 0; }
+  /// Of one that is not empty.
+  std::string first() const {
+    const std::string text = told_.str().substr(3);
+    return text.substr(0, text.find('\n'));
+  }
   /// A line each.
   std::string text() const {
     std::string text = told_.str();
@@ -30,7 +32,8 @@ class FaultList {
  private:
   static constexpr std::size_t told = 20;
 
-  std::ostringstream told_, others_, hint_;
+  std::ostringstream told_, hint_;
+  std::ostream dropped_{nullptr};
   std::size_t count_ = 0;
 };
 

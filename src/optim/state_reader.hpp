@@ -2,7 +2,6 @@
 
 #include <map>
 #include <ostream>
-#include <sstream>
 #include <string>
 
 #include "core/fault_list.hpp"
@@ -51,11 +50,8 @@ class StateReader {
 
   /// The first fault, keys that nobody took behind the others; empty if there is none.
   std::string first_fault() const {
-    std::istringstream lines(faults_.text());
-    std::string line;
-    std::getline(lines >> std::ws, line);
-    if (line.empty() && !given_.empty()) line = given_.begin()->first + ": unexpected";
-    return line;
+    if (!faults_.is_empty()) return faults_.first();
+    return given_.empty() ? "" : given_.begin()->first + ": unexpected";
   }
 
   /// @throws InvalidArgument with the first faults, keys that nobody took among them.
