@@ -7,14 +7,13 @@
 #include <cmath>
 #include <exception>
 #include <span>
-#include <sstream>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "autograd/name_place.hpp"
 #include "checkpoint/background_thread.hpp"
+#include "checkpoint/check_options.hpp"
 #include "checkpoint/contents.hpp"
 #include "checkpoint/exchange.hpp"
 #include "checkpoint/later_copies.hpp"
@@ -27,58 +26,22 @@
 #include "checkpoint/save.hpp"
 #include "checkpoint/snapshot.hpp"
 #include "checkpoint/staging.hpp"
+#include "checkpoint/take_over.hpp"
 #include "checkpoint/throttle.hpp"
 #include "comm/communicator_backend.hpp"
 #include "comm/run_progress.hpp"
 #include "core/current_message.hpp"
-#include "io/in_quotes.hpp"
 #include "lockstep/checkpoint/folder.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/io/crc32c.hpp"
 #include "lockstep/observe/log.hpp"
-#include "lockstep/parallel/agreement.hpp"
 #include "tensor/background_reads.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-void check(const ManagerOptions& options) {
-  LOCKSTEP_CHECK(options.keep_last >= 1, InvalidArgument, "keep_last is ", options.keep_last,
-                 "; at least the newest checkpoint stays");
-  const SaveInterval& interval = options.interval;
-  LOCKSTEP_CHECK((interval.steps > 0) + (interval.seconds > 0) + (interval.max_overhead > 0) == 1 &&
-                     interval.steps >= 0 && std::isfinite(interval.seconds) &&
-                     interval.max_overhead < 1,
-                 InvalidArgument, "an interval of ", interval.steps, " steps, ", interval.seconds,
-                 " seconds and an overhead of ", interval.max_overhead,
-                 "; give one of them, above 0, and an overhead below 1");
-  LOCKSTEP_CHECK(options.keep_every >= 0 && options.lock_seconds >= 0 &&
-                     options.snapshot_every >= 0 && options.file_bytes > 0,
-                 InvalidArgument, "keep_every is ", options.keep_every, ", lock_seconds ",
-                 options.lock_seconds, ", snapshot_every ", options.snapshot_every, ", file_bytes ",
-                 options.file_bytes, "; give numbers that are not negative, and files a size");
-}
-
-/// Or one would save and another not, or other checkpoints would stay than a rank believes.
-void check_same(comm::Communicator& group, const ManagerOptions& options) {
-  const auto text = [](const auto& value) { return detail::concat(value); };
-  const auto flag = [](bool value) { return value ? "true" : "false"; };
-  const std::vector<std::pair<std::string, std::string>> settings{
-      {"interval.steps", text(options.interval.steps)},
-      {"interval.seconds", text(options.interval.seconds)},
-      {"interval.max_overhead", text(options.interval.max_overhead)},
-      {"keep_last", text(options.keep_last)},
-      {"keep_every", text(options.keep_every)},
-      {"keep_best", flag(options.keep_best)},
-      {"asynchronous", flag(options.asynchronous)},
-      {"partial", flag(options.partial)},
-      {"file_bytes", text(options.file_bytes)},
-      {"snapshot_every", text(options.snapshot_every)}};
-  parallel::check_same_settings(group, settings);
-}
 
 /// The checkpoint with the smallest metric, and that.
 struct Best {
@@ -136,32 +99,6 @@ Measured largest(comm::Communicator& group, const Measured& own) {
   return {.since_save = all[0], .a_step = all[1], .stall = all[2], .writing = all[3]};
 }
 
-/// Lets a state load what a checkpoint has of it; what it refuses is told with both names.
-template <class Load>
-void take(const fs::path& checkpoint, const std::string& name, const Load& load) {
-  try {
-    load();
-  } catch (Error& error) {
-    autograd::name_place(error, detail::concat(io::in_quotes(name), " of ", checkpoint.string()));
-    throw;
-  }
-}
-
-/// "model: head.weight" of a line that says why that was not loaded.
-std::string_view place_in(const std::string& line) {
-  const std::size_t state = std::min(line.find(": "), line.size() - 1);
-  return std::string_view(line).substr(0, line.find(": ", state + 1));
-}
-
-/// A few of them, each in a line.
-std::string lines_of(const std::vector<std::string>& lines) {
-  constexpr std::size_t most = 8;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(most, lines.size()); ++i) text += "\n  " + lines[i];
-  if (lines.size() > most) text += detail::concat("\n  and ", lines.size() - most, " more");
-  return text;
-}
-
 }  // namespace
 
 struct Manager::State {
@@ -210,9 +147,6 @@ struct Manager::State {
   void start_writer();
   void write();
   void prune();
-  void take_over(const Loaded& loaded, const fs::path& checkpoint, const Registry& present);
-  void take_tensors(const NamedTensors& tensors, const std::string& name, const TensorState& to);
-  void tell_left(const fs::path& checkpoint);
 
   LoadReport report;  // of the last load
 };
@@ -344,67 +278,6 @@ void Manager::State::prune() {
   if (!problem.empty()) LOCKSTEP_LOG(warning, "old checkpoints stay: ", problem);
 }
 
-void Manager::State::take_tensors(const NamedTensors& tensors, const std::string& name,
-                                  const TensorState& to) {
-  if (!options.partial || !to.load_what_fits) return to.load(tensors);
-  for (const std::string& line : to.load_what_fits(tensors))
-    report.left.push_back(name + ": " + line);
-}
-
-/// @param present the states that the checkpoint has.
-void Manager::State::take_over(const Loaded& loaded, const fs::path& checkpoint,
-                               const Registry& present) {
-  const auto take_one = [&](const std::string& name, const auto& load) {
-    try {
-      take(checkpoint, name, load);
-      report.loaded.push_back(name);
-    } catch (const InvalidArgument& misfit) {
-      if (!options.partial) throw;
-      report.left.push_back(name + ": " + misfit.what());
-    }
-  };
-  for (std::size_t i = 0; i < present.tensors.size(); ++i) {
-    const auto& [name, state] = present.tensors[i];
-    take_one(name,
-             [&, &name = name, &state = state] { take_tensors(loaded.tensors[i], name, state); });
-  }
-  const auto rank = static_cast<std::size_t>(group->rank());
-  const std::vector<NamedValues>& ranks = loaded.values.ranks;
-  for (const auto& [name, state] : present.values)
-    take_one(name, [&, &name = name, &state = state] {
-      const auto alike = loaded.values.shared.find(name);
-      if (alike != loaded.values.shared.end())
-        state.load(alike->second);
-      else if (!state.load_on_new_rank)
-        state.load(ranks[0].at(name));  // then each rank had its own
-      else if (rank < ranks.size())
-        state.load(ranks[rank].at(name));
-      else
-        state.load_on_new_rank(ranks[0].at(name));
-    });
-}
-
-/// On all ranks, in the words of rank 0: what is as it was before.
-/// @throws InvalidArgument if ranks differ in what that is.
-void Manager::State::tell_left(const fs::path& checkpoint) {
-  std::string message;
-  for (const std::string& line : report.left) append_text(message, line);
-  message = comm::broadcast_bytes(*group, message, 0, "what was not loaded");
-  std::vector<std::string> first;
-  for (std::string_view rest = message; !rest.empty();) first.emplace_back(take_text(rest));
-  run_on_all(*group, "all ranks load the same part", [&] {
-    LOCKSTEP_CHECK(std::ranges::equal(report.left, first, {}, place_in, place_in), InvalidArgument,
-                   "of ", checkpoint.string(), " it left", lines_of(report.left),
-                   "\nas it was, and rank 0", lines_of(first));
-  });
-  report.left = std::move(first);
-  if (report.left.empty() || group->rank() != 0) return;
-  std::string loaded;
-  for (const std::string& name : report.loaded) loaded += " " + name;
-  LOCKSTEP_LOG(warning, "of ", checkpoint.string(), " was loaded:", loaded, "; ",
-               report.left.size(), " left as it was:", lines_of(report.left));
-}
-
 Manager::Manager(fs::path folder, const CommunicatorPtr& group, ManagerOptions options)
     : state_(std::make_unique<State>()) {
   LOCKSTEP_CHECK(group && group->device().is_cpu(), InvalidArgument,
@@ -512,13 +385,11 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
   State& state = *state_;
   state.report = {};
   Registry present = state.registry;
-  if (state.options.partial)
-    for (const std::string& name : leave_out_absent(*state.group, checkpoint, present))
-      state.report.left.push_back(name + ": the checkpoint has none");
+  std::vector<std::string> absent;
+  if (state.options.partial) absent = leave_out_absent(*state.group, checkpoint, present);
   const Loaded loaded = read_checkpoint(*state.group, checkpoint, present);
-  run_on_all(*state.group, "a checkpoint is taken over",
-             [&] { state.take_over(loaded, checkpoint, present); });
-  if (state.options.partial) state.tell_left(checkpoint);
+  state.report =
+      take_over(*state.group, loaded, checkpoint, present, state.options.partial, absent);
   if (state_->memory) state_->memory->forget();
   if (!state_->is_prepared) state_->prepare();
   comm::note_progress(loaded.values.step);
