@@ -46,6 +46,14 @@ std::optional<tcp::Socket> inherited_listener(int port) {
   return listener;
 }
 
+tcp::Socket listen_everywhere(const TcpJob& job, const char* why) {
+  std::fprintf(stderr,
+               "lockstep: MASTER_ADDR %s is %s, so rank 0 listens on all of its interfaces, port "
+               "%d\n",
+               job.address.c_str(), why, job.port);
+  return tcp::listen_everywhere({job.address, job.port});
+}
+
 /// Rank 0's socket, on the interface that it is told, where that is one of its own. What stands for
 /// it elsewhere, as the address of a service or of a router that translates addresses, leads to all
 /// interfaces; and so does a name that is loopback here, as hosts often call themselves in
@@ -55,19 +63,13 @@ tcp::Socket listen_for_ranks(const TcpJob& job, tcp::Deadline deadline) {
   if (auto listener = inherited_listener(job.port)) return std::move(*listener);
   const tcp::Endpoint rendezvous{job.address, job.port};
   tcp::Socket listener = tcp::try_listen_on(rendezvous, deadline);
-  if (!listener && errno == EADDRNOTAVAIL) {
-    std::fprintf(
-        stderr,
-        "lockstep: MASTER_ADDR %s is no address of rank 0's host, so rank 0 listens on all "
-        "of its interfaces, port %d\n",
-        job.address.c_str(), job.port);
-    return tcp::listen_everywhere(rendezvous);
-  }
+  if (!listener && errno == EADDRNOTAVAIL)
+    return listen_everywhere(job, "no address of rank 0's host");
   if (!listener) return tcp::listen_on(rendezvous);  // which says why not
   const bool is_name = !tcp::is_loopback(job.address);
   if (!is_name || !tcp::is_loopback(tcp::local_endpoint(listener).address)) return listener;
   listener.close();
-  return tcp::listen_everywhere(rendezvous);
+  return listen_everywhere(job, "a loopback address on rank 0's host");
 }
 
 /// As accept_ranks, but a time-out says that other hosts do not reach rank 0 where it listens.

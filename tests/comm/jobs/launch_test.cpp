@@ -408,6 +408,11 @@ TEST(TcpJob, RanksWaitUntilTheNameOfRankZeroIsKnown) {
                   hosts + "; wait $first; code=$?; wait; exit $code");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(occurrences(result.output, "sum 1,"), 2u) << result.output;
+  EXPECT_EQ(occurrences(result.output,
+                        "MASTER_ADDR latenode is a loopback address on rank 0's host, so rank 0 "
+                        "listens on all of its interfaces"),
+            1u)
+      << result.output;
 }
 
 TEST(SingleJob, NeedsNoLauncher) {
