@@ -1,5 +1,7 @@
 #include "checkpoint/run_folder.hpp"
 
+#include <filesystem>
+#include <functional>
 #include <set>
 #include <string>
 
@@ -17,6 +19,19 @@
 
 namespace lockstep::checkpoint {
 namespace {
+
+/// A rank alone that saves a number, in silence.
+void with_manager(const testing::TemporaryFolder& folder,
+                  const std::function<void(Manager&, std::int64_t&)>& body) {
+  set_log_sink([](std::string_view) {});
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 4;
+    Manager manager(folder / "run", group, {.asynchronous = false});
+    manager.add("value", value);
+    body(manager, value);
+  });
+  set_log_sink(nullptr);
+}
 
 TEST(RunFolder, GivesEverySaveANameThatNoFolderHad) {
   const testing::TemporaryFolder folder;
@@ -117,11 +132,7 @@ TEST(RunFolder, IsMadeDurablyWithTheFoldersAboveIt) {
 
 TEST(RunFolder, WhatIsNoCheckpointIsToldInOneLine) {
   const testing::TemporaryFolder folder;
-  set_log_sink([](std::string_view) {});
-  testing::run_job(1, [&](const CommunicatorPtr& group) {
-    std::int64_t value = 4;
-    Manager manager(folder / "run", group, {.asynchronous = false});
-    manager.add("value", value);
+  with_manager(folder, [&](Manager& manager, std::int64_t& value) {
     for (const std::int64_t step : {1, 2, 3, 4}) manager.save(step);
     const auto expect = [&](const char* name, const char* what) {
       const auto says = ::testing::AllOf(::testing::HasSubstr(what),
@@ -150,16 +161,11 @@ TEST(RunFolder, WhatIsNoCheckpointIsToldInOneLine) {
     std::filesystem::create_directory(folder / "run/step-4/state.json");
     expect("run/step-4", "state.json is no file");
   });
-  set_log_sink(nullptr);
 }
 
 TEST(RunFolder, ThatAnotherGenerationHasTakenIsLeftAlone) {
   const testing::TemporaryFolder folder;
-  set_log_sink([](std::string_view) {});
-  testing::run_job(1, [&](const CommunicatorPtr& group) {
-    std::int64_t value = 4;
-    Manager manager(folder / "run", group, {.asynchronous = false});
-    manager.add("value", value);
+  with_manager(folder, [&](Manager& manager, std::int64_t& /*value*/) {
     manager.save(1);
     folder.write("run/.lock", "generation 5 process 1 host b run abc\n");
     manager.save(2);
@@ -167,16 +173,11 @@ TEST(RunFolder, ThatAnotherGenerationHasTakenIsLeftAlone) {
                                                       "this is 1"));
     EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::ElementsAre(1));
   });
-  set_log_sink(nullptr);
 }
 
 TEST(RunFolder, GetsNoCheckpointOnceAFailureIsKnownThatNobodyWasTold) {
   const testing::TemporaryFolder folder;
-  set_log_sink([](std::string_view) {});
-  testing::run_job(1, [&](const CommunicatorPtr& group) {
-    std::int64_t value = 4;
-    Manager manager(folder / "run", group, {.asynchronous = false});
-    manager.add("value", value);
+  with_manager(folder, [&](Manager& manager, std::int64_t& /*value*/) {
     manager.save(1);
     static std::uint64_t number;
     io::file_calls.make_folder = [](const char* path, mode_t mode) {  // behind the copy
@@ -192,7 +193,6 @@ TEST(RunFolder, GetsNoCheckpointOnceAFailureIsKnownThatNobodyWasTold) {
     EXPECT_EQ(manager.error(), "");
     EXPECT_EQ(manager.load_newest(), 3);
   });
-  set_log_sink(nullptr);
 }
 
 TEST(RunFolder, ThatHasVanishedIsTold) {
