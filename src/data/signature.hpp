@@ -23,8 +23,8 @@ std::uint64_t signature_of(std::string_view kind, Numbers... numbers) {
 }
 
 /// Of the number of bytes, and of all of them up to 64 MiB; of more, of 1024 blocks of 4 KiB from
-/// all over, so that a change is found which covers a thousandth of them in a row. Takes some 10 ms
-/// where the bytes are in memory.
+/// all over, so that a change is found which covers a thousandth of them in a row. Takes up to
+/// 20 ms where the bytes are in memory.
 std::uint64_t signature_of_bytes(std::span<const std::byte> bytes);
 
 /// Of a contiguous tensor on the CPU: its shape, its dtype and its bytes as above.
