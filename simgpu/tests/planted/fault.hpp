@@ -19,7 +19,7 @@ struct Fault {
   /// The word that the report must start with, or `refusal`.
   std::string_view kind;
   /// What one report, or the refusal, must name, all of it: functions, kernels, files, streams,
-  /// memory.
+  /// memory. "a|b" is either.
   std::vector<std::string_view> places;
   /// Runs the program: right, unless the fault was planted (switch.hpp).
   void (*run)() = nullptr;

@@ -5,6 +5,11 @@
 
 namespace planted {
 
+// What is reported first depends on when a rank comes: of the parameters of a training, any.
+constexpr std::string_view a_parameter = "'0.weight'|'0.bias'|'1.weight'|'1.bias'";
+constexpr std::string_view a_gradient =
+    "gradient of 0.weight|gradient of 0.bias|gradient of 1.weight|gradient of 1.bias";
+
 std::span<const Fault> faults() {
   static const std::vector<Fault> all{
       {.name = "communication-ignores-backward",
@@ -16,17 +21,17 @@ std::span<const Fault> faults() {
       {.name = "optimizer-ignores-all-reduce",
        .what = "the optimizer does not wait for the all-reduce",
        .kind = "race",
-       .places = {"ncclAllReduce", "SgdRule", "gradient of 0.weight"},
+       .places = {"ncclAllReduce", "SgdRule", a_gradient},
        .run = optimizer_ignores_all_reduce},
       {.name = "gather-ignores-optimizer",
        .what = "updated shards are gathered before the optimizer is done (ZeRO)",
        .kind = "race",
-       .places = {"ncclAllGather", "SgdRule", "ParameterShards", "'0.weight'"},
+       .places = {"ncclAllGather", "SgdRule", "ParameterShards", a_parameter},
        .run = gather_ignores_optimizer},
       {.name = "forward-ignores-gather",
        .what = "the next forward reads weights that are still being gathered (ZeRO)",
        .kind = "race",
-       .places = {"ncclAllGather", "cublasLtMatmul", "ParameterShards", "'0.weight'"},
+       .places = {"ncclAllGather", "cublasLtMatmul", "ParameterShards", a_parameter},
        .run = forward_ignores_gather},
       {.name = "weight-used-before-gathered",
        .what = "a layer computes with a weight that is still being gathered (ZeRO 3)",

@@ -21,9 +21,15 @@ std::string joined(std::span<const std::string_view> parts) {
   return text;
 }
 
+// `place` may be several, "a|b", of which one is enough.
+bool names(const std::string& text, std::string_view place) {
+  const std::size_t end = place.find('|');
+  return text.find(place.substr(0, end)) != std::string::npos ||
+         (end != std::string_view::npos && names(text, place.substr(end + 1)));
+}
+
 bool names_all(const std::string& text, std::span<const std::string_view> places) {
-  return std::ranges::all_of(
-      places, [&](std::string_view place) { return text.find(place) != std::string::npos; });
+  return std::ranges::all_of(places, [&](std::string_view place) { return names(text, place); });
 }
 
 // "race x 2" of the kinds that were reported.
