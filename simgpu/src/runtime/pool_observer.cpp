@@ -13,6 +13,7 @@
 #include "memory/contents.hpp"
 #include "memory/names.hpp"
 #include "memory/pool_blocks.hpp"
+#include "profile/profile.hpp"
 
 namespace simgpu {
 namespace {
@@ -45,6 +46,13 @@ Operation statement(const char* name, std::function<void()> effect) {
           }};
 }
 
+/// While one lives, the calling thread works for the simulation: its locks are no order of the
+/// program's, and its time none that the program takes.
+struct Simulating {
+  OwnLocks own_locks;
+  profile::HostClockPause paused;
+};
+
 class PoolObserver final : public lockstep::BlockObserver {
  public:
   std::size_t guard_bytes(lockstep::Device device) const noexcept override {
@@ -54,7 +62,7 @@ class PoolObserver final : public lockstep::BlockObserver {
   void allocated(const lockstep::MemoryBlock& memory, std::size_t bytes,
                  lockstep::StreamRef stream) noexcept override {
     if (!is_tracked(memory.data)) return;
-    const OwnLocks own;
+    const Simulating simulating;
     PoolBlock block{.capacity = memory.size, .number = next_call_number()};
     block.block = {.data = static_cast<std::byte*>(memory.data),
                    .bytes = bytes,
@@ -73,7 +81,7 @@ class PoolObserver final : public lockstep::BlockObserver {
 
   void freed(const lockstep::MemoryBlock& memory, lockstep::StreamRef stream) noexcept override {
     if (!is_tracked(memory.data)) return;
-    const OwnLocks own;
+    const Simulating simulating;
     const CallSite site = CallSite::here();
     const auto block =
         PoolBlocks::instance().freed(memory.data, site, Names::instance().of(memory.data));
@@ -86,13 +94,15 @@ class PoolObserver final : public lockstep::BlockObserver {
   }
 
   void named(const void* data, std::size_t bytes, std::string_view name) noexcept override {
-    if (is_tracked(data)) name_memory(data, bytes, std::string(name));
+    if (!is_tracked(data)) return;
+    const profile::HostClockPause paused;
+    name_memory(data, bytes, std::string(name));
   }
 
   void completed(const void* data, std::size_t bytes,
                  lockstep::StreamRef stream) noexcept override {
     if (!is_on_device(data)) return;
-    const OwnLocks own;
+    const Simulating simulating;
     enqueue_on(stream, statement("complete", [=, site = CallSite::here()] {
                  Contents::instance().complete(data, bytes, site);
                }));
@@ -101,7 +111,7 @@ class PoolObserver final : public lockstep::BlockObserver {
   void discarded(const void* data, std::size_t bytes,
                  lockstep::StreamRef stream) noexcept override {
     if (!is_on_device(data)) return;
-    const OwnLocks own;
+    const Simulating simulating;
     enqueue_on(stream, statement("discard", [=, site = CallSite::here()] {
                  Contents::instance().discard(data, bytes, site);
                }));
