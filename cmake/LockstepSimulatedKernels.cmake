@@ -10,7 +10,7 @@ function(lockstep_simulate_kernels target)
   cmake_parse_arguments(PARSE_ARGV 1 option NO_TRANSLATION "" "")
   set_source_files_properties(${option_UNPARSED_ARGUMENTS} PROPERTIES
     LANGUAGE CXX SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
-    "-x;c++;-O2;-fno-optimize-sibling-calls;-fsanitize=thread;--param=tsan-instrument-func-entry-exit=0;--param=tsan-distinguish-volatile=1;-fsanitize=bounds,object-size;-Wno-attributes;-Wno-unknown-pragmas")
+    "-x;c++;-O2;-fno-optimize-sibling-calls;-fsanitize=thread;--param=tsan-instrument-func-entry-exit=0;--param=tsan-distinguish-volatile=1;-fsanitize=bounds,object-size,alignment;-Wno-attributes;-Wno-unknown-pragmas")
   target_sources(${target} PRIVATE ${option_UNPARSED_ARGUMENTS})
   if(NOT option_NO_TRANSLATION)
     lockstep_translate_kernels(${target})

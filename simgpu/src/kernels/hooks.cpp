@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 #include <string>
 
 #include "kernels/kernel_findings.hpp"
@@ -36,11 +37,20 @@ SIMGPU_ALWAYS_INLINE void on_poll(const volatile void* data, unsigned bytes, con
     by->poll({reinterpret_cast<std::uintptr_t>(data), bytes, place});
 }
 
-/// An access that the GPU makes as a whole.
+void found_misaligned(const void* data, unsigned bytes, AccessKind kind, const void* place) {
+  const simgpu::WatchScope off(nullptr);
+  const std::string does = kind == AccessKind::read ? "reads " : "writes ";
+  simgpu::found_misaligned(does + std::to_string(bytes) + " bytes", data, bytes, place);
+}
+
+/// An access that the GPU makes as a whole. The compiler joins two of 8 bytes to one of 16; those
+/// of vectors it checks by their types (on_alignment).
 SIMGPU_ALWAYS_INLINE void on_whole_access(const void* data, unsigned bytes, AccessKind kind,
                                           const void* place, bool is_volatile = false) {
-  if (reinterpret_cast<std::uintptr_t>(data) % bytes != 0 && simgpu::watching) [[unlikely]] {
-    simgpu::found_misaligned(data, bytes, kind == AccessKind::read ? "reads" : "writes");
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  if (address % (bytes < 8 ? bytes : 8) != 0 && simgpu::watching &&
+      !simgpu::watching->is_own(address)) [[unlikely]] {
+    found_misaligned(data, bytes, kind, place);
     simgpu::watching->stop(cudaErrorMisalignedAddress);
   }
   if (is_volatile && kind == AccessKind::read) on_poll(data, bytes, place);
@@ -136,21 +146,48 @@ struct OutOfBounds {
   const TypeName* index;
 };
 
-/// What it tells about an access that leaves the object which its pointer was made of.
-struct OutOfObject {
+/// What it tells about an access that does not fit its type: one at an address that is no multiple
+/// of the alignment, or, where that is not given, one that leaves the object which its pointer was
+/// made of.
+struct Mismatch {
   SourcePlace place;
   const TypeName* type;
   unsigned char log_alignment;
   unsigned char kind;
+
+  std::uintptr_t alignment() const { return std::uintptr_t{1} << log_alignment; }
 };
 
-void on_object(const OutOfObject& data, const void* address) {
+void on_object(const Mismatch& data, const void* address) {
   const simgpu::WatchScope off(nullptr);
   char text[32];
   std::snprintf(text, sizeof text, "%p", address);
   simgpu::found_index(std::string("access to ") + data.type->text + " at " + text +
                       ", past the end of its array, at " + data.place.file + ":" +
                       std::to_string(data.place.line));
+}
+
+/// "reads", by Mismatch::kind; null of what touches a member alone, which may be aligned by itself.
+/// A reference, such as a copy is made from, stands for what goes through it: that is not checked
+/// again.
+const char* text_of_kind(unsigned char kind) {
+  constexpr const char* texts[] = {"reads ", "writes ", "uses "};
+  return kind < std::size(texts) ? texts[kind] : nullptr;
+}
+
+void found_misaligned(const Mismatch& data, std::uintptr_t address, const void* place) {
+  const simgpu::WatchScope off(nullptr);
+  simgpu::found_misaligned(text_of_kind(data.kind) + std::string(data.type->text),
+                           reinterpret_cast<const void*>(address), data.alignment(), place);
+}
+
+/// The compiler may make a vector's access in pieces, each of which is aligned. It places a
+/// thread's own variables as the processor likes it, which says nothing of a GPU. Watched or not.
+void on_alignment(const Mismatch& data, std::uintptr_t address, const void* place) {
+  simgpu::KernelRunner* const by = simgpu::polled;
+  if (!by || !text_of_kind(data.kind) || by->is_own(address)) return;
+  found_misaligned(data, address, place);
+  by->stop(cudaErrorMisalignedAddress);
 }
 
 void on_index(const OutOfBounds& data, std::uintptr_t index) {
@@ -198,7 +235,11 @@ void __ubsan_handle_out_of_bounds(void* data, std::uintptr_t index) {
   on_index(*static_cast<const OutOfBounds*>(data), index);
 }
 void __ubsan_handle_type_mismatch_v1(void* data, std::uintptr_t address) {
-  on_object(*static_cast<const OutOfObject*>(data), reinterpret_cast<const void*>(address));
+  const auto& mismatch = *static_cast<const Mismatch*>(data);
+  if (address % mismatch.alignment() != 0)
+    on_alignment(mismatch, address, SIMGPU_PLACE);
+  else
+    on_object(mismatch, reinterpret_cast<const void*>(address));
 }
 void __ubsan_handle_out_of_bounds_abort(void* data, std::uintptr_t index) {
   on_index(*static_cast<const OutOfBounds*>(data), index);

@@ -82,13 +82,13 @@ void found_absent_source(unsigned thread, unsigned source, unsigned lanes) {
             hex(lanes) + " that take part");
 }
 
-void found_misaligned(const void* data, unsigned bytes, const char* does) {
-  const WatchScope off(nullptr);
+void found_misaligned(const std::string& does, const void* data, std::size_t alignment,
+                      const void* place) {
   char where[24];
   std::snprintf(where, sizeof where, "%p", data);
   found(Finding::misaligned, threads->current(),
-        std::string(does) + " " + std::to_string(bytes) + " bytes at " + where +
-            ", which is no multiple of " + std::to_string(bytes) +
+        does + " at " + where + ", which is no multiple of " + std::to_string(alignment) +
+            "\n      at " + text_of_place(place) +
             "\n  the kernel ends here, and all later calls with cudaErrorMisalignedAddress");
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -32,8 +33,10 @@ void found_lane_outside_mask(unsigned lane, unsigned mask);
 void found_absent_source(unsigned thread, unsigned source, unsigned lanes);
 /// An array indexed past its end, in a kernel or in the host's code.
 void found_index(const std::string& what);
-/// An access to `bytes` bytes at an address that is no multiple of that.
-void found_misaligned(const void* data, unsigned bytes, const char* does);
+/// An access at an address that is no multiple of `alignment`.
+/// @param does "reads 4 bytes". @param place of the kernel's code.
+void found_misaligned(const std::string& does, const void* data, std::size_t alignment,
+                      const void* place);
 /// A thread waits at one barrier, the running one comes to another; none if they are one line.
 void found_barriers(unsigned waiting, const void* place, const void* other_place);
 /// Threads wait and no one is left who could let them go on.

@@ -56,6 +56,10 @@ class KernelRunner final : private BlockSource {
       access_host_side(access);
     }
   }
+  /// True of the running thread's own variables, and of the launch's arguments.
+  bool is_own(std::uintptr_t address) const {
+    return scheduler_.fibers().is_stack(address) || is_argument(address, AccessKind::read);
+  }
   /// The running thread looks at memory that others may change, before it reads it: if it does so
   /// again and again, others run now. Watched or not.
   void poll(const Poll& poll);
