@@ -119,6 +119,21 @@ TEST(Spinning, IsToldWhereNoThreadCanEndIt) {
     EXPECT_NE(findings.text().find(part), std::string::npos) << part << findings.text();
 }
 
+__global__ void wait_by_atomics(unsigned* flag) {
+  while (atomicAdd(flag, 0) == 0) {
+  }
+}
+
+TEST(Spinning, ByAtomicsIsToldWithTheLineOfTheProgram) {
+  const testing::Findings findings;
+  const StickyError sticky;
+  const DeviceArray<unsigned> flag(Unsigneds{0});
+  const int line = __LINE__ - 8;
+  EXPECT_EQ(run(1, 32, 0, wait_by_atomics, flag.data()), cudaErrorLaunchTimeout);
+  EXPECT_TRUE(findings.only(Finding::endless_wait, "spinning_test.cu:" + std::to_string(line)))
+      << findings.text();
+}
+
 TEST(Spinning, IsToldOfBlocksThatDoNotFitAtOnce) {
   const testing::Findings findings;
   const StickyError sticky;

@@ -14,12 +14,14 @@ namespace simgpu {
 enum class AtomicScope : unsigned char { block, all };
 
 /// The running CUDA thread reads and writes this memory in one step.
-void atomic_access(void* address, std::size_t bytes, AtomicScope scope);
+/// @param place an address in the kernel's code.
+void atomic_access(void* address, std::size_t bytes, AtomicScope scope, const void* place);
 
+// Not inlined: its caller is in the kernel.
 template <class T, class Change>
-__attribute__((no_sanitize("thread"))) T atomic_change(T* address, AtomicScope scope,
-                                                       const Change& change) {
-  atomic_access(address, sizeof(T), scope);
+__attribute__((no_sanitize("thread"), noinline)) T atomic_change(T* address, AtomicScope scope,
+                                                                 const Change& change) {
+  atomic_access(address, sizeof(T), scope, __builtin_return_address(0));
   const T old = *address;
   *address = change(old);
   return old;

@@ -62,16 +62,15 @@ unsigned active_lanes() {
 
 unsigned own_lane() { return kernel_runner().scheduler().current() % lanes_per_warp; }
 
-void atomic_access(void* address, std::size_t bytes, AtomicScope scope) {
+void atomic_access(void* address, std::size_t bytes, AtomicScope scope, const void* place) {
   if (KernelRunner* const by = polled)
-    by->poll({reinterpret_cast<std::uintptr_t>(address), static_cast<unsigned>(bytes),
-              __builtin_return_address(0)});
+    by->poll({reinterpret_cast<std::uintptr_t>(address), static_cast<unsigned>(bytes), place});
   if (KernelRunner* const by = watching)
     by->access({.address = reinterpret_cast<std::uintptr_t>(address),
                 .bytes = static_cast<unsigned>(bytes),
                 .kind = AccessKind::atomic,
                 .is_of_block = scope == AtomicScope::block,
-                .place = __builtin_return_address(0)});
+                .place = place});
 }
 
 }  // namespace simgpu
