@@ -1,4 +1,5 @@
 #include <cmath>
+#include <set>
 
 #include "findings.hpp"
 #include "kernel_run.hpp"
@@ -453,6 +454,56 @@ TEST(KernelFindings, EndTheKernelAndAllThatFollowsWhereNoMemoryIs) {
     EXPECT_EQ(run(2, 64, 0, write_after_barrier, out.data(), out.data() + 40), cudaSuccess);
     EXPECT_EQ(out.download()[63], 2);
   }
+}
+
+// Watched or not (Kernels.OfTestsRunUnwatched): the processor refuses what nothing looked at. The
+// last address is one that no memory can have.
+TEST(KernelFaults, EndTheKernelAndAllThatFollowsByName) {
+  const DeviceArray<int> out(64);
+  for (const std::uintptr_t nowhere : {std::uintptr_t{64}, std::uintptr_t{0x203F'F000'0000},
+                                       std::uintptr_t{0x1234'0000'0000'0000}}) {
+    const testing::Findings findings;
+    {
+      const StickyError error;
+      EXPECT_EQ(run(2, 64, 0, write_after_barrier, out.data(), reinterpret_cast<int*>(nowhere)),
+                cudaErrorIllegalAddress);
+      EXPECT_EQ(cudaMemset(out.data(), 0, 4), cudaErrorIllegalAddress);
+    }
+    expect_finding(findings, Finding::out_of_bounds,
+                   {"write_after_barrier", "thread (40,0,0)", "kernel_findings_test.cu",
+                    "all later calls with cudaErrorIllegalAddress"});
+    EXPECT_EQ(run(2, 64, 0, write_after_barrier, out.data(), out.data() + 40), cudaSuccess);
+    EXPECT_EQ(out.download()[63], 2);
+  }
+}
+
+// What is told of a place that launches a kernel again and again is one report, whichever block
+// comes first: the same text is not printed again.
+TEST(KernelFindings, AreOneReportForAllLaunchesOfAPlace) {
+  const DeviceArray<int> out(4), in(std::vector<int>(32));
+  std::vector<std::string> texts;
+  for (int launch = 0; launch < 50; ++launch) {
+    const testing::Findings findings;
+    run(4, 8, 0, copy, out.data(), in.data(), 32);
+    ASSERT_EQ(findings.kinds(), std::vector<Finding>{Finding::out_of_bounds});
+    texts.push_back(findings.text());
+  }
+  EXPECT_EQ(std::set<std::string>(texts.begin(), texts.end()).size(), 1u);
+}
+
+__global__ void index_own(int* out, int shift) {
+  int own[4] = {1, 2, 3, 4};
+  for (int i = 0; i < 4; ++i) own[i] += static_cast<int>(threadIdx.x);
+  out[threadIdx.x] = own[threadIdx.x + shift];
+}
+
+TEST(KernelFindings, CallAThreadsOwnArrayNoSharedMemory) {
+  const DeviceArray<int> out(4);
+  const testing::Findings findings;
+  run(1, 4, 0, index_own, out.data(), 1);
+  expect_finding(findings, Finding::index_bounds,
+                 {"index_own", "thread (3,0,0)", "index 4 of 'int [4]'"});
+  EXPECT_EQ(findings.text().find("shared"), std::string::npos) << findings.text();
 }
 
 TEST(KernelFindings, NameMemoryOfAnotherDeviceWithoutPeerAccess) {

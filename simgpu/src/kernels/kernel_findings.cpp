@@ -92,6 +92,21 @@ void found_misaligned(const std::string& does, const void* data, std::size_t ali
             "\n  the kernel ends here, and all later calls with cudaErrorMisalignedAddress");
 }
 
+void found_fault(const KernelFault& fault) {
+  const WatchScope off(nullptr);
+  char where[24];
+  std::snprintf(where, sizeof where, "%p", fault.address);
+  const std::string what =
+      !fault.address
+          ? "uses an address that is not aligned, or that no memory can have"
+          : std::string(fault.writes ? "writes to " : "reads ") +
+                (is_tracked(fault.address) ? describe_address(fault.address)
+                                           : where + std::string(", where no memory is"));
+  found(Finding::out_of_bounds, threads->current(),
+        what + "\n      at " + text_of_place(fault.place) +
+            "\n  the kernel ends here, and all later calls with cudaErrorIllegalAddress");
+}
+
 void found_barriers(unsigned waiting, const void* place, const void* other_place) {
   if (!is_first(Finding::barrier_divergence)) return;
   const WatchScope off(nullptr);

@@ -8,6 +8,7 @@
 #include "kernels/kernel_launch.hpp"
 #include "kernels/spin_watch.hpp"
 #include "kernels/thread_scheduler.hpp"
+#include "memory/fault_handler.hpp"
 
 /// @file
 /// What is found wrong in the launch that runs: with its kernel, block and thread, once a kind and
@@ -37,6 +38,8 @@ void found_index(const std::string& what);
 /// @param does "reads 4 bytes". @param place of the kernel's code.
 void found_misaligned(const std::string& does, const void* data, std::size_t alignment,
                       const void* place);
+/// The running thread touched memory that is not there, and the processor refused it.
+void found_fault(const KernelFault& fault);
 /// A thread waits at one barrier, the running one comes to another; none if they are one line.
 void found_barriers(unsigned waiting, const void* place, const void* other_place);
 /// Threads wait and no one is left who could let them go on.

@@ -13,6 +13,19 @@
 
 namespace simgpu {
 
+namespace {
+
+/// What the checks have not stopped, or not seen, the processor refuses.
+constexpr KernelFaultHandler fault_handler{[] { return polled != nullptr; },
+                                           [](const KernelFault& fault) {
+                                             found_fault(fault);
+                                             kernel_runner().stop(cudaErrorIllegalAddress);
+                                           }};
+
+}  // namespace
+
+KernelRunner::KernelRunner() { handle_kernel_faults(fault_handler); }
+
 KernelRunner& kernel_runner() {
   static KernelRunner* const instance = new KernelRunner;  // outlives whatever still runs at exit
   return *instance;

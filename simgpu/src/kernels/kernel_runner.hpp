@@ -29,6 +29,7 @@ namespace simgpu {
 /// Runs launches, one at a time, on the thread that used it first.
 class KernelRunner final : private BlockSource {
  public:
+  KernelRunner();
   /// Runs a launch to its end, until it is stopped, or what LOCKSTEP_SIM_EXECUTE leaves of it.
   /// @return what it touched; nothing with LOCKSTEP_SIM_WATCH=0.
   std::vector<Access> run(const KernelLaunch& launch);

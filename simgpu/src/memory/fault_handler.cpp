@@ -22,8 +22,9 @@
 namespace simgpu {
 namespace {
 
-struct sigaction previous_action;
+struct sigaction previous_action, previous_action_on_bus_error;
 std::atomic<bool> let_through{false};
+std::atomic<const KernelFaultHandler*> kernel_faults{nullptr};
 
 /// The register of rights of the interrupted code, in the frame that the signal's end restores.
 class InterruptedRights {
@@ -59,13 +60,15 @@ bool is_write(const ucontext_t* context) {
 /// As if the simulated GPU had no handler: the previous one, or the end of the process as the
 /// instruction faults again.
 void pass_on(int signal, siginfo_t* info, void* context) {
-  if ((previous_action.sa_flags & SA_SIGINFO) != 0 && previous_action.sa_sigaction)
-    return previous_action.sa_sigaction(signal, info, context);
-  if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN)
-    return previous_action.sa_handler(signal);
+  const struct sigaction& previous =
+      signal == SIGBUS ? previous_action_on_bus_error : previous_action;
+  if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction)
+    return previous.sa_sigaction(signal, info, context);
+  if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN)
+    return previous.sa_handler(signal);
   struct sigaction standard = {};
   standard.sa_handler = SIG_DFL;
-  sigaction(SIGSEGV, &standard, nullptr);
+  sigaction(signal, &standard, nullptr);
 }
 
 std::string host_text(const char* verb, const void* address) {
@@ -106,23 +109,66 @@ bool handle(const void* address, ucontext_t* context) {
   return true;
 }
 
+bool runs_kernel() {
+  const KernelFaultHandler* const handler = kernel_faults;
+  return handler != nullptr && handler->runs_kernel();
+}
+
+void end_kernel(const void* address, const void* place, bool writes) {
+  kernel_faults.load()->end({address, place, writes});
+}
+
+/// Lets the interrupted kernel call `end_kernel` as the signal ends.
+void turn_to_end(const void* address, ucontext_t* context) {
+  constexpr greg_t red_zone = 128, page_fault = 14;
+  greg_t* const registers = context->uc_mcontext.gregs;
+  const greg_t place = registers[REG_RIP];
+  auto* const frame = reinterpret_cast<greg_t*>((registers[REG_RSP] - red_zone) & ~greg_t{15}) - 1;
+  *frame = place;  // the return address, for debuggers
+  const bool is_known = registers[REG_TRAPNO] == page_fault;
+  registers[REG_RDI] = is_known ? reinterpret_cast<greg_t>(address) : 0;
+  registers[REG_RSI] = place;
+  registers[REG_RDX] = is_known && is_write(context);
+  registers[REG_RSP] = reinterpret_cast<greg_t>(frame);
+  registers[REG_RIP] = reinterpret_cast<greg_t>(&end_kernel);
+}
+
+/// Addresses that no memory can have, by some instructions.
+void on_bus_error(int signal, siginfo_t* info, void* context) {
+  runs_kernel() ? turn_to_end(info->si_addr, static_cast<ucontext_t*>(context))
+                : pass_on(signal, info, context);
+}
+
 void on_fault(int signal, siginfo_t* info, void* context) {
-  if (!is_tracked(info->si_addr) || host_watch() == HostWatch::off ||
-      !handle(info->si_addr, static_cast<ucontext_t*>(context)))
+  if (runs_kernel()) {
+    if (!open_to_device(info->si_addr))
+      turn_to_end(info->si_addr, static_cast<ucontext_t*>(context));
+  } else if (!is_tracked(info->si_addr) || host_watch() == HostWatch::off ||
+             !handle(info->si_addr, static_cast<ucontext_t*>(context))) {
     pass_on(signal, info, context);
+  }
+}
+
+void install(int signal, void (*handler)(int, siginfo_t*, void*), struct sigaction& previous) {
+  struct sigaction action = {};
+  action.sa_sigaction = handler;
+  // The handler may fault and report in turn, on whatever stack faulted.
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  sigaction(signal, &action, &previous);
 }
 
 }  // namespace
 
 void install_fault_handler() {
   static std::once_flag once;
-  std::call_once(once, [] {
-    struct sigaction action = {};
-    action.sa_sigaction = on_fault;
-    // The handler may fault and report in turn, on whatever stack faulted.
-    action.sa_flags = SA_SIGINFO | SA_NODEFER;
-    sigaction(SIGSEGV, &action, &previous_action);
-  });
+  std::call_once(once, [] { install(SIGSEGV, on_fault, previous_action); });
+}
+
+void handle_kernel_faults(const KernelFaultHandler& handler) {
+  install_fault_handler();
+  kernel_faults = &handler;
+  static std::once_flag once;
+  std::call_once(once, [] { install(SIGBUS, on_bus_error, previous_action_on_bus_error); });
 }
 
 void let_host_accesses_through(bool let) { let_through = let; }
