@@ -1,5 +1,6 @@
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -191,6 +192,32 @@ TEST_F(Race, OfAHostWriteUnderAQueuedReadIsFound) {
   put(a_, "copy", {{data_, 1024, false}});
   host_access(data_, 4, true, CallSite::here());
   EXPECT_EQ(reports_.size(), 1u);
+}
+
+// Neither call is said to wait for work that uses the memory.
+TEST_F(Race, OfPinnedMemoryThatIsGivenBackUnderACopyIsFound) {
+  for (const bool is_late : {false, true}) {
+    reports_.clear();
+    void* pinned = nullptr;
+    std::vector<char> own(4096);
+    ASSERT_EQ(cudaMallocHost(&pinned, 64), cudaSuccess);
+    ASSERT_EQ(cudaHostRegister(own.data(), own.size(), cudaHostRegisterDefault), cudaSuccess);
+    cudaMemcpyAsync(data_, pinned, 64, cudaMemcpyHostToDevice, a_);
+    cudaMemcpyAsync(data_ + 64, own.data() + 8, 64, cudaMemcpyHostToDevice, a_);
+    if (is_late) cudaStreamSynchronize(a_);
+    EXPECT_EQ(cudaHostUnregister(own.data()), cudaSuccess);
+    EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+    drain();
+    ASSERT_EQ(reports_.size(), is_late ? 0u : 2u);
+    for (std::size_t i = 0; i < reports_.size(); ++i) {
+      EXPECT_EQ(reports_[i].finding, Finding::host_race);
+      for (const char* part : {"first   cudaMemcpyAsync reads it on stream", "race_test.cpp",
+                               i == 0 ? "second  cudaHostUnregister gives it back on the host"
+                                      : "second  cudaFreeHost gives it back on the host",
+                               "nothing makes the host wait for stream", "64 bytes of"})
+        EXPECT_NE(reports_[i].text.find(part), std::string::npos) << part << reports_[i].text;
+    }
+  }
 }
 
 TEST_F(Race, IsForgottenWithTheMemory) {

@@ -52,6 +52,10 @@ cudaError_t synchronize_device(int device);
 /// wait for.
 void host_access(const void* data, std::size_t bytes, bool writes, const CallSite& site);
 
+/// Checks that no work which nothing made the host wait for uses pinned or registered memory that
+/// a call gives back.
+void check_given_back(const char* call, const void* data, std::size_t bytes, const CallSite& site);
+
 /// True if the host has synchronised with every operation that uses the memory, so that no access
 /// of the host could be a race. Asked before closed pinned pages are opened
 /// (memory/pinned_pages.hpp: `close_to_host` for each operation that is queued,

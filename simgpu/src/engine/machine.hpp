@@ -61,8 +61,13 @@ class Machine final : private SchedulerObserver {
   /// See RaceDetector::writer_near. Guards itself.
   std::shared_ptr<const Actor> writer_near(const void* address, const void* begin,
                                            std::size_t bytes);
-  /// Pinned memory of operations that the host may not be up to date with. Guards itself.
+  /// Pinned and registered memory of operations that the host may not be up to date with. Guards
+  /// itself.
   void note_pinned(const std::shared_ptr<const Actor>& actor, const std::vector<Access>& accesses);
+  /// Reports the operations that may still use such memory, which a call of the host gives back.
+  /// Without the mutex.
+  void check_given_back(const char* call, const void* data, std::size_t bytes,
+                        const CallSite& site);
   /// True if the host knows all operations that use the memory to be over. Without the mutex.
   bool host_is_up_to_date_with(const void* data, std::size_t bytes);
   /// The calling thread of the host as an actor, for an access of its own.
@@ -86,6 +91,9 @@ class Machine final : private SchedulerObserver {
   static void end_of_process();
   void add_graph_profile(Task& task, const std::vector<TaskPtr>& after) const;
   static void add_followed(Task& task, const std::vector<TaskPtr>& after);
+  VectorClock what_the_host_knows();
+  std::vector<std::pair<std::shared_ptr<const Actor>, Access>> unfinished_uses(const void* data,
+                                                                               std::size_t bytes);
 
   std::unique_ptr<Scheduler> scheduler_;
   std::map<int, std::unique_ptr<CUstream_st>> legacy_;
@@ -100,6 +108,7 @@ class Machine final : private SchedulerObserver {
   RaceDetector races_;
   std::set<std::pair<std::string, std::string>> reported_;
   std::vector<std::pair<std::shared_ptr<const Actor>, Access>> pinned_;
+  std::size_t most_pinned_ = 64;  ///< when those that are over are left out
 };
 
 /// True on the thread that runs operations and on those of callbacks, where the runtime must not be

@@ -130,8 +130,10 @@ std::shared_ptr<const Actor> RaceDetector::writer_near(const void* address, cons
 namespace {
 
 std::string step(const Actor& actor, bool writes) {
-  return actor.name + (writes ? " writes it" : " reads it") + " on " + actor.place + "\n      at " +
-         describe(actor.site) + "\n";
+  const char* const does = actor.is_host && actor.changes_hands ? " gives it back"
+                           : writes                             ? " writes it"
+                                                                : " reads it";
+  return actor.name + does + " on " + actor.place + "\n      at " + describe(actor.site) + "\n";
 }
 
 // "stream 3" of "stream 3 (non-blocking, device 0)".

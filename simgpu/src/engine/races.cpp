@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include "engine/machine.hpp"
 #include "memory/address_space.hpp"
 #include "memory/contents.hpp"
+#include "memory/host_memory.hpp"
 #include "memory/pinned_pages.hpp"
 
 /// @file
@@ -49,31 +51,70 @@ void Machine::check_accesses(const std::shared_ptr<const Actor>& actor,
   for (const Race& race : fresh) report_race(race);
 }
 
+VectorClock Machine::what_the_host_knows() {
+  const auto guard = lock();
+  return host_clock();
+}
+
 void Machine::note_pinned(const std::shared_ptr<const Actor>& actor,
                           const std::vector<Access>& accesses) {
   for (const Access& access : accesses) {
-    if (!is_tracked(access.data) || slot_of(access.data) != Layout::pinned_slot) continue;
+    const bool is_tracked_here = is_tracked(access.data);
+    if (is_tracked_here ? slot_of(access.data) != Layout::pinned_slot
+                        : !HostMemory::instance().find(access.data))
+      continue;
+    const VectorClock host = what_the_host_knows();
     {
       const std::lock_guard lock(races_mutex_);
       pinned_.emplace_back(actor, access);
+      if (pinned_.size() > most_pinned_) {
+        std::erase_if(pinned_, [&](const auto& use) { return host.knows(use.first->epoch); });
+        most_pinned_ = 2 * pinned_.size() + 64;
+      }
     }
-    close_to_host(access.data, access.bytes);
+    if (is_tracked_here) close_to_host(access.data, access.bytes);
   }
 }
 
-bool Machine::host_is_up_to_date_with(const void* data, std::size_t bytes) {
-  VectorClock host;
-  {
-    const auto guard = lock();
-    host = host_clock();
-  }
+std::vector<std::pair<std::shared_ptr<const Actor>, Access>> Machine::unfinished_uses(
+    const void* data, std::size_t bytes) {
+  const VectorClock host = what_the_host_knows();
   const std::lock_guard guard(races_mutex_);
   std::erase_if(pinned_, [&](const auto& use) { return host.knows(use.first->epoch); });
   const auto* const begin = static_cast<const char*>(data);
-  return std::none_of(pinned_.begin(), pinned_.end(), [&](const auto& use) {
+  std::vector<std::pair<std::shared_ptr<const Actor>, Access>> uses;
+  std::ranges::copy_if(pinned_, std::back_inserter(uses), [&](const auto& use) {
     const auto* const used = static_cast<const char*>(use.second.data);
     return used < begin + bytes && begin < used + use.second.bytes;
   });
+  return uses;
+}
+
+bool Machine::host_is_up_to_date_with(const void* data, std::size_t bytes) {
+  return unfinished_uses(data, bytes).empty();
+}
+
+void Machine::check_given_back(const char* call, const void* data, std::size_t bytes,
+                               const CallSite& site) {
+  const auto uses = unfinished_uses(data, bytes);
+  if (uses.empty()) return;
+  const auto& [user, access] = uses.front();
+  std::shared_ptr<Actor> host;
+  {
+    const auto guard = lock();
+    host = std::make_shared<Actor>(*host_actor(call, site));
+  }
+  host->changes_hands = true;
+  const Race race{.first = user,
+                  .second = std::move(host),
+                  .first_writes = access.writes,
+                  .data = access.data,
+                  .bytes = access.bytes};
+  {
+    const std::lock_guard guard(races_mutex_);
+    if (!reported_.emplace(identity(*race.first), identity(*race.second)).second) return;
+  }
+  report_race(race);
 }
 
 bool host_is_up_to_date_with(const void* data, std::size_t bytes) {
@@ -125,6 +166,11 @@ void host_access(const void* data, std::size_t bytes, bool writes, const CallSit
     actor = machine.host_actor("the program", site);
   }
   machine.check_accesses(actor, {{data, bytes, writes}});
+}
+
+void check_given_back(const char* call, const void* data, std::size_t bytes, const CallSite& site) {
+  const OwnLocks own;
+  Machine::instance().check_given_back(call, data, bytes, site);
 }
 
 }  // namespace simgpu

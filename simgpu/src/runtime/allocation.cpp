@@ -67,6 +67,13 @@ cudaError_t free_pinned(void* data) {
   return release(data, MemoryKind::pinned);
 }
 
+/// Whether the real one waits for work that uses the memory is not promised: a finding.
+cudaError_t free_host(void* data) {
+  if (const auto block = block_of(data); block && block->kind == MemoryKind::pinned)
+    check_given_back("cudaFreeHost", block->data, block->bytes, CallSite::here());
+  return free_pinned(data);
+}
+
 cudaError_t register_host(void* data, std::size_t bytes, unsigned flags) {
   if (!data || bytes == 0 || is_tracked(data)) return cudaErrorInvalidValue;
   return HostMemory::instance().add({data, bytes, current_device(), flags});
@@ -74,7 +81,11 @@ cudaError_t register_host(void* data, std::size_t bytes, unsigned flags) {
 
 cudaError_t unregister_host(void* data) {
   if (!data || is_tracked(data)) return cudaErrorInvalidValue;
-  return HostMemory::instance().remove(data) ? cudaSuccess : cudaErrorHostMemoryNotRegistered;
+  const auto range = HostMemory::instance().find(data);
+  if (!range || range->data != data) return cudaErrorHostMemoryNotRegistered;
+  check_given_back("cudaHostUnregister", data, range->bytes, CallSite::here());
+  HostMemory::instance().remove(data);
+  return cudaSuccess;
 }
 
 }  // namespace
@@ -126,7 +137,7 @@ cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned flags) {
 
 cudaError_t cudaFreeHost(void* data) {
   static EntryPoint entry("cudaFreeHost", Allowed::not_capturing);
-  return entry.call([&] { return simgpu::free_pinned(data); });
+  return entry.call([&] { return simgpu::free_host(data); });
 }
 
 cudaError_t cudaHostRegister(void* data, std::size_t bytes, unsigned flags) {
