@@ -5,7 +5,6 @@ import re
 import report
 
 BAR = re.compile(r"\s*([a-z_]+)(?:/([\w.-]+))?\s*(<=|>=)\s*([-+.\deE]+)\s*")
-LARGE_KERNEL = 0.01  # of the step: what waste in smaller ones costs is nothing
 
 
 def large_kernels(step):
@@ -15,7 +14,7 @@ def large_kernels(step):
         if piece.record["kind"] == "kernel":
             times[piece.record["name"]] = times.get(piece.record["name"], 0.0) + piece.duration
     return [piece.record for piece in step.work
-            if piece.record["kind"] == "kernel" and times[piece.record["name"]] >= LARGE_KERNEL * step.time]
+            if piece.record["kind"] == "kernel" and times[piece.record["name"]] >= report.LARGE_KERNEL * step.time]
 
 
 def worst(step, part, whole):

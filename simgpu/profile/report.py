@@ -1,8 +1,10 @@
 """The result as text: the step, where its time goes, what costs most, and kernels that waste bandwidth."""
 
+import kernels
 import measures
 
 MOST_WASTE = 1.1
+LARGE_KERNEL = 0.01  # of the step: what waste in smaller ones costs is nothing
 LONGEST_WORK, LARGE_PART = 5, 0.02
 
 
@@ -108,6 +110,25 @@ def wasteful(step):
         yield f"  {sectors:6.2f} {conflicts:10.2f} {spills:7}  {name}"
 
 
+def resident(step, device):
+    """Occupancy of the multiprocessors by kernels that take a large part of the step, and what it follows from."""
+    times, records = {}, {}
+    for work in step.work:
+        record = work.record
+        if record["kind"] == "kernel":
+            times[record["name"]] = times.get(record["name"], 0.0) + work.duration
+            records[record["name"]] = record
+    for name, time in sorted(times.items(), key=lambda item: -item[1]):
+        if time < LARGE_KERNEL * step.time:
+            continue
+        record = records[name]
+        occupancy = kernels.launch_shape(device, record)[1]
+        registers = record.get("registers") or f"~{kernels.USUAL_REGISTERS}"
+        static = record.get("static_shared")
+        shared = f"{record.get('shared', 0)} + {'?' if static is None else static}"
+        yield f"  {100 * occupancy:8.0f} % {registers:>9} {shared:>14} {record.get('atomics', 0):>11}  {measures.short_name(name)}"
+
+
 def text(result, rows=20, model_flops=None):
     """The whole report."""
     step = result.slowest()
@@ -116,6 +137,10 @@ def text(result, rows=20, model_flops=None):
     waste = list(wasteful(step))
     if waste:
         out += ["", "Kernels above 1.1 sectors a least one, above 1.1 wavefronts a request, or with spills", *waste]
+    held = list(resident(step, result.device))
+    if held:
+        out += ["", "Occupancy, registers of a thread, dynamic and static shared memory of a block, atomics of a launch; ~ and ?: "
+                    "estimated, not known (--resources)", *held]
     out += ["", f"Not modelled: {', '.join(result.device.not_known)}; clocks under a power cap, what data cost, "
                 "other jobs on the network. See docs/performance-gpu.md."]
     return "\n".join(out) + "\n"

@@ -1,4 +1,4 @@
-"""Registers and spills of kernels, as nvcc compiles them: what no simulation knows.
+"""Registers, spills and static shared memory of kernels, as nvcc compiles them: what no simulation knows.
 
 `compile` asks ptxas for those of a build folder's .cu files (its compile_commands.json), with all optimisation, and
 without writing into it. `join` puts them into a profile's kernels, by their mangled names.
@@ -17,6 +17,7 @@ UNNAMED = re.compile(r"(\d+)(_GLOBAL__N__[0-9a-f]+_)")
 ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")
+STATIC_SHARED = re.compile(r"(\d+) bytes smem")
 
 
 def plain(symbol):
@@ -34,16 +35,18 @@ def plain(symbol):
 
 
 def parse(text):
-    """{symbol: {"registers", "spills" in bytes of stores and loads}} of what ptxas -v says."""
+    """{symbol: {"registers", "static_shared" in bytes, "spills" in bytes of stores and loads}} of what ptxas -v says."""
     kernels, symbol = {}, None
     for line in text.splitlines():
         if entry := ENTRY.search(line):
             symbol = plain(entry[1])
-            kernels[symbol] = {"registers": None, "spills": 0}
+            kernels[symbol] = {"registers": None, "spills": 0, "static_shared": 0}
         elif symbol and (spills := SPILLS.search(line)):
             kernels[symbol]["spills"] = int(spills[1]) + int(spills[2])
         elif symbol and (registers := REGISTERS.search(line)):
             kernels[symbol]["registers"] = int(registers[1])
+            if shared := STATIC_SHARED.search(line):
+                kernels[symbol]["static_shared"] = int(shared[1])
     return kernels
 
 

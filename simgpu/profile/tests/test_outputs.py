@@ -47,6 +47,15 @@ class Outputs(unittest.TestCase):
         next(record for record in recorder.records if record["name"] == "adamw").update(sectors=10 ** 9, spills=8)
         self.assertRegex(report.text(job.predict([recorder.profile()], H100, everything)), r"with spills\n.* 8  adamw")
 
+    def test_occupancy_is_told_and_what_of_it_is_an_estimate(self):
+        def words(**fields):
+            recorder = records.Recorder()
+            recorder.add("kernel", "halve", grid=[1000, 1, 1], block=[256, 1, 1], shared=512, requests=8, sectors=64,
+                         ideal_sectors=64, read_distinct=10 ** 9, write_distinct=10 ** 9, atomics=3, **fields)
+            return report.text(job.predict([recorder.profile()], H100, everything))
+        self.assertRegex(words(), r"\n +\d+ % +~32 +512 \+ \? +3  halve\n")
+        self.assertRegex(words(registers=128, static_shared=2048), r"\n +25 % +128 +512 \+ 2048 +3  halve\n")
+
     def test_the_trace_has_streams_and_the_host(self):
         events = chrome_trace.trace(result(8))["traceEvents"]
         names = {event["args"]["name"] for event in events if event["ph"] == "M"}

@@ -12,7 +12,7 @@ ptxas info    : Function properties for _ZN1a45_GLOBAL__N__a5eb56e6_12_embedding
 ptxas info    : Used 40 registers, used 0 barriers, 16 bytes cumulative stack size
 ptxas info    : Compiling entry function '_ZN1a4fillEPj' for 'sm_90'
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 12 registers
+ptxas info    : Used 12 registers, used 1 barriers, 4224 bytes smem, 400 bytes cmem[0]
 ptxas info    : Compiling entry function '_ZN1a4copyIfEEvNS_5TableIT_EE' for 'sm_90'
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 20 registers
@@ -20,10 +20,10 @@ ptxas info    : Used 20 registers
 
 
 class Resources(unittest.TestCase):
-    def test_ptxas_says_registers_and_spills(self):
+    def test_ptxas_says_registers_spills_and_shared_memory(self):
         kernels = resources.parse(SAID)
-        self.assertEqual(kernels["_ZN1a12_GLOBAL__N_13runIfEEvPT_"], {"registers": 40, "spills": 12})
-        self.assertEqual(kernels["_ZN1a4fillEPj"], {"registers": 12, "spills": 0})
+        self.assertEqual(kernels["_ZN1a12_GLOBAL__N_13runIfEEvPT_"], {"registers": 40, "spills": 12, "static_shared": 0})
+        self.assertEqual(kernels["_ZN1a4fillEPj"], {"registers": 12, "spills": 0, "static_shared": 4224})
 
     def test_kernels_are_found_by_symbol_and_else_by_template(self):
         recorder = Recorder()

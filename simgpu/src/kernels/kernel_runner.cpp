@@ -65,6 +65,7 @@ profile::Fields KernelRunner::measured() const {
   add("ideal_sectors", requests.ideal_sectors, requests_.blocks());
   add("shared_requests", requests.ideal_shared_wavefronts, requests_.blocks());
   add("shared_wavefronts", requests.shared_wavefronts, requests_.blocks());
+  add("atomics", requests.atomics, requests_.blocks());
   return fields;
 }
 
@@ -196,8 +197,7 @@ bool KernelRunner::watch_host_side(const MemoryAccess& access) {
 }
 
 void KernelRunner::access_shared(SharedWatch& watch, const MemoryAccess& access) {
-  if (requests_.are_noted() && access.kind != AccessKind::atomic)
-    requests_.note_shared(scheduler_.current(), access);
+  if (requests_.are_noted()) requests_.note_shared(scheduler_.current(), access);
   watch.access(access.address, access.bytes, access.kind, now(), shared_start_);
 }
 

@@ -50,7 +50,7 @@ class KernelRunner final : private BlockSource {
   /// An access of the running thread to memory of any kind, from a compiler hook.
   SIMGPU_ALWAYS_INLINE void access(const MemoryAccess& access) {
     if (access.address - Layout::begin < Layout::bytes) {
-      if (requests_.are_noted() && access.kind != AccessKind::atomic) [[unlikely]]
+      if (requests_.are_noted()) [[unlikely]]
         requests_.note_global(scheduler_.current(), access);
       device_watch_.access(access);
     } else {

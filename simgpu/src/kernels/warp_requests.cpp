@@ -33,6 +33,7 @@ RequestCounts& RequestCounts::operator+=(const RequestCounts& other) {
   ideal_sectors += other.ideal_sectors;
   shared_wavefronts += other.shared_wavefronts;
   ideal_shared_wavefronts += other.ideal_shared_wavefronts;
+  atomics += other.atomics;
   return *this;
 }
 
@@ -61,6 +62,10 @@ void WarpRequests::note_shared(unsigned thread, const MemoryAccess& access) {
 }
 
 void WarpRequests::note(std::vector<Warp>& warps, unsigned thread, const MemoryAccess& access) {
+  if (access.kind == AccessKind::atomic) {
+    ++counts_.atomics;
+    return;
+  }
   if (noted_ == most_accesses) {
     ++left_out_;
     return;

@@ -18,6 +18,7 @@ namespace simgpu {
 struct RequestCounts {
   std::uint64_t requests = 0, sectors = 0, ideal_sectors = 0;  ///< to device memory, 32 bytes each
   std::uint64_t shared_wavefronts = 0, ideal_shared_wavefronts = 0;
+  std::uint64_t atomics = 0;  ///< of threads, to memory of any kind
 
   RequestCounts& operator+=(const RequestCounts& other);
 };
@@ -36,7 +37,7 @@ class WarpRequests {
   /// Whether the block that runs is noted.
   bool are_noted() const { return is_noted_; }
 
-  /// An access that is no atomic by a thread of the block, numbered from 0.
+  /// An access by a thread of the block, numbered from 0; atomics are no requests.
   void note_global(unsigned thread, const MemoryAccess& access);
   void note_shared(unsigned thread, const MemoryAccess& access);
 
