@@ -44,16 +44,16 @@ add_dependencies(lockstep_sim_tests test_simgpu_host_threads)
 
 # So is a profile, whose test reads what it wrote before. Bytes are those of all blocks, also where
 # some of them run.
-add_executable(test_simgpu_profile)
+add_executable(test_simgpu_profile "${CMAKE_CURRENT_LIST_DIR}/profile/library_records_test.cpp")
 lockstep_simulate_kernels(test_simgpu_profile NO_TRANSLATION
                           "${CMAKE_CURRENT_LIST_DIR}/profile/profile_test.cu")
 target_link_libraries(test_simgpu_profile PRIVATE
-  lockstep_simgpu_tests nlohmann_json::nlohmann_json GTest::gtest_main)
-foreach(execute IN ITEMS all sample)
+  lockstep_test_support lockstep_simgpu_tests nlohmann_json::nlohmann_json GTest::gtest_main)
+foreach(execute IN ITEMS all sample none)
   add_test(NAME Profile.OfWhatTheDeviceWasAskedFor/${execute} COMMAND test_simgpu_profile)
   set_tests_properties(Profile.OfWhatTheDeviceWasAskedFor/${execute} PROPERTIES
     LABELS sim TIMEOUT 120 ENVIRONMENT
-    "LOCKSTEP_SIM_DEVICES=1;LOCKSTEP_SIM_EXECUTE=${execute};LOCKSTEP_SIM_PROFILE=profile-${execute}.jsonl")
+    "LOCKSTEP_SIM_DEVICES=2;LOCKSTEP_SIM_EXECUTE=${execute};LOCKSTEP_SIM_PROFILE=profile-${execute}.jsonl")
 endforeach()
 add_dependencies(lockstep_sim_tests test_simgpu_profile)
 include("${CMAKE_CURRENT_LIST_DIR}/nccl/tests.cmake")

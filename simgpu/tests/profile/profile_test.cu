@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <string>
@@ -11,39 +9,22 @@
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "kernel_run.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "matmul.hpp"
+#include "profile/records.hpp"
 
 // What LOCKSTEP_SIM_PROFILE tells, in a process that has it. CMake runs this with all of the work
-// done, and with some of it.
+// done, with some of it, and with none.
 
 namespace simgpu::test {
 namespace {
 
 using nlohmann::json;
-
-bool is_sampled() { return std::string(std::getenv("LOCKSTEP_SIM_EXECUTE")) == "sample"; }
-
-/// The records so far.
-std::vector<json> records() {
-  cudaDeviceSynchronize();
-  std::ifstream file(std::getenv("LOCKSTEP_SIM_PROFILE"));
-  std::vector<json> all;
-  for (std::string line; std::getline(file, line);) all.push_back(json::parse(line));
-  return all;
-}
-
-/// The newest of a kind.
-json newest(const std::string& kind) {
-  json found;
-  for (const json& record : records())
-    if (record.value("kind", "") == kind && (found.is_null() || found["id"] < record["id"]))
-      found = record;
-  return found;
-}
+using testing::executes;
+using testing::newest;
+using testing::records;
 
 // Half of the threads read two elements each, and write one.
 __global__ void add_halves(const float* from, float* to, int count) {
@@ -69,11 +50,16 @@ TEST(Profile, TellsWhatAKernelReadAndWrote) {
   EXPECT_NE(record["site"].get<std::string>().find("kernel_run.hpp"), std::string::npos);
   EXPECT_EQ(record["grid"], json({64, 1, 1}));
   EXPECT_EQ(record["block"], json({256, 1, 1}));
-  EXPECT_EQ(record["blocks_run"], is_sampled() ? 8 : 64);
+  EXPECT_EQ(record["blocks_run"], executes("none") ? 0 : executes("sample") ? 8 : 64);
+  if (executes("none")) {  // what the arguments point into: `to` may be read, too
+    EXPECT_EQ(record["read_distinct"], 2 * 4 * count);
+    EXPECT_EQ(record["write_distinct"], 4 * count);
+    return;
+  }
   EXPECT_EQ(record["read_bytes"], 4 * count);
   EXPECT_EQ(record["write_bytes"], 4 * count / 2);
   EXPECT_EQ(record["write_distinct"], 4 * count / 2);
-  if (!is_sampled()) {
+  if (executes("all")) {
     EXPECT_EQ(record["read_distinct"], 4 * count);
   }
 }
@@ -98,6 +84,7 @@ __global__ void take_every_second(const float* from, float* to) {
 }
 
 TEST(Profile, TellsHowManySectorsRequestsNeed) {
+  if (executes("none")) return;  // no thread asks for anything
   constexpr int count = 64 * 256;
   const DeviceArray<float> from(std::vector<float>(8 * count, 1.0F)), to(8 * count);
   for (const int stride : {1, 2, 8}) {
@@ -117,11 +104,26 @@ TEST(Profile, TellsHowManySectorsRequestsNeed) {
 }
 
 TEST(Profile, TellsOfBankConflicts) {
+  if (executes("none")) return;
   const DeviceArray<float> from(std::vector<float>(256, 1.0F)), to(256);
   ASSERT_EQ(run(1, 256, 0, take_every_second, from.data(), to.data()), cudaSuccess);
   const json record = newest("kernel");
   EXPECT_EQ(record["shared_requests"], 8 + 4);  // of as many warps
   EXPECT_EQ(record["shared_wavefronts"], 8 + 2 * 4);
+}
+
+__global__ void add_up(int* sums) {
+  atomicAdd(sums + blockIdx.x, 1);
+  if (threadIdx.x == 0) atomicMax(sums, 1);
+}
+
+TEST(Profile, TellsHowManyAtomicsThreadsMake) {
+  if (executes("none")) return;
+  const DeviceArray<int> sums(std::vector<int>(16));
+  ASSERT_EQ(run(16, 64, 0, add_up, sums.data()), cudaSuccess);
+  const json record = newest("kernel");
+  EXPECT_EQ(record["atomics"], 16 * (64 + 1));
+  EXPECT_EQ(record["requests"], 0);
 }
 
 TEST(Profile, TellsHowTheMatricesOfAProductLie) {
