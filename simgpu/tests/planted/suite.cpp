@@ -45,10 +45,12 @@ std::string kinds_of(const RunResult& result) {
   return text.empty() ? "nothing" : text;
 }
 
-// An order that a race allows may use memory before it is written, or after it went.
+// An order that a race allows may use memory before it is written, or after it went, when a shorter
+// block may be in its place.
 bool may_be_reported(std::string_view kind, const Fault& fault) {
-  return kind == fault.kind || (fault.kind == "race" && (kind == "use after free" ||
-                                                         kind == "read of uninitialized memory"));
+  return kind == fault.kind ||
+         (fault.kind == "race" && (kind == "use after free" || kind == "out of bounds" ||
+                                   kind == "read of uninitialized memory"));
 }
 
 bool is_caught(const Fault& fault, const RunResult& result) {
