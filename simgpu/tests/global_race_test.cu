@@ -247,6 +247,31 @@ TEST(GlobalRaces, AreNoneOfThreadsThatStoreTheSameValue) {
   EXPECT_EQ(findings.text(), "");
 }
 
+/// Through the forms that say how the caches are to be used.
+__global__ void shift_streamed(int* values, bool synchronized) {
+  const unsigned right = (threadIdx.x + 1) % blockDim.x;
+  __stcs(values + threadIdx.x, 1);
+  if (synchronized) __syncthreads();
+  const int streamed = __ldcs(values + right);
+  __syncthreads();
+  __stcg(values + threadIdx.x, streamed);
+}
+__global__ void store_streamed(int* last) { __stcg(last, static_cast<int>(blockIdx.x)); }
+
+TEST(GlobalRaces, AreFoundThroughLoadsAndStoresWithAdviceToTheCaches) {
+  const DeviceArray<int> values(zeros(64));
+  {
+    const testing::Findings findings;
+    run(1, 64, 0, shift_streamed, values.data(), true);
+    EXPECT_EQ(findings.text(), "");
+    run(1, 64, 0, shift_streamed, values.data(), false);
+    expect_race(findings, {"kernel shift_streamed", "missing barrier"});
+  }
+  const testing::Findings findings;
+  run(4, 1, 0, store_streamed, values.data());
+  expect_race(findings, {"kernel store_streamed", "missing order"});
+}
+
 /// Vectors of four, and what is left over one by one.
 __global__ void double_in_place(float* values, int count) {
   struct alignas(16) Four {

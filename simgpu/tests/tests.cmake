@@ -72,5 +72,11 @@ add_test(NAME Kernels.OfTestsRunUnwatched
          COMMAND test_simgpu --gtest_filter=Kernels.*:*Epilogues.*:KernelFaults.*)
 set_tests_properties(Kernels.OfTestsRunUnwatched PROPERTIES
   LABELS sim TIMEOUT 120 ENVIRONMENT LOCKSTEP_SIM_WATCH=0)
+# That many threads store the same value is a note, for those who ask for notes.
+add_test(NAME GlobalRaces.OfTheSameValueAreNoted
+         COMMAND test_simgpu --gtest_filter=GlobalRaces.AreNoneOfThreadsThatStoreTheSameValue)
+set_tests_properties(GlobalRaces.OfTheSameValueAreNoted PROPERTIES
+  LABELS sim TIMEOUT 120 ENVIRONMENT LOCKSTEP_SIM_NOTES=1
+  PASS_REGULAR_EXPRESSION "simulated GPU: note\nkernel store_same_value.*: the same value stored by many threads")
 include("${CMAKE_CURRENT_LIST_DIR}/planted/planted.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/failures/tests.cmake")

@@ -18,6 +18,24 @@
 /// @file
 /// CUDA C++ as programs have it that were written for nvcc.
 
+// Programs have names of their own in the global scope, where the headers put CUDA's alone.
+struct Tensor {};
+struct Stream {};
+struct Event {};
+struct Device {};
+struct Access {};
+struct Layout {};
+struct Finding {};
+struct Operation {};
+struct Allocation {};
+enum class Shuffle { riffle };
+inline int launch(Tensor, Stream) { return 1; }
+inline int report(Event, Device) { return 2; }
+inline int found(Access, Layout) { return 3; }
+inline int note(Finding, Operation) { return 4; }
+inline int enqueue(Allocation, Shuffle) { return 5; }
+inline int watching = 6, options = 7, memory = 8, kernels = 9;
+
 namespace cg = cooperative_groups;
 
 namespace {
@@ -49,6 +67,11 @@ __global__ void __launch_bounds__(64) scale(T* out, const T* __restrict__ in, in
 
 __global__ void fill(float* out, float value) { out[threadIdx.x] = value; }
 __global__ void fill(int* out, int value) { out[threadIdx.x] = value; }
+
+TEST(CudaSource, LeavesTheGlobalScopeToTheProgram) {
+  EXPECT_EQ(launch({}, {}) + report({}, {}) + found({}, {}) + note({}, {}), 10);
+  EXPECT_EQ(enqueue({}, Shuffle::riffle) + watching + options + memory + kernels, 35);
+}
 
 TEST(CudaSource, DeducesTemplateArgumentsAndConvertsArgumentsOfALaunch) {
   const Managed<float> in(100), out(100);

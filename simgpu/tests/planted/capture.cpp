@@ -2,6 +2,7 @@
 #include "lockstep/autograd/op_call.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/memory/block_observer.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "lockstep/train/step_graph.hpp"
 #include "planted/graph.hpp"
@@ -151,6 +152,29 @@ void replayed_gradient_accumulated() {
   for (int micro_batch = 0; micro_batch < 2; ++micro_batch)
     layer.forward(weight).backward(layer.dy);
   const auto gradient = weight.grad().to_vector<float>();
+  stream.synchronize();
+}
+
+namespace {
+
+// A factor that the host sets before each replay.
+[[gnu::noinline]] void copy_factor(const Tensor& to, StreamRef stream, float* lasting) {
+  float own = 2.0f;
+  device_runtime(DeviceType::cuda)
+      .copy(to.data_ptr(), lasting ? lasting : &own, sizeof own, stream);
+}
+
+}  // namespace
+
+void captured_copy_of_dead_variable() {
+  const Tensor factor = empty({1}, f32);
+  float lasting = 2.0f;
+  const Stream stream(cuda(0));
+  order(current_stream(cuda(0)), stream);
+  const Graph graph(stream, [&] {
+    copy_factor(factor, stream, is_planted("captured-copy-of-dead-variable") ? nullptr : &lasting);
+  });
+  graph.replay();
   stream.synchronize();
 }
 

@@ -84,4 +84,26 @@ void host_reads_too_early() {
                  loss);
 }
 
+namespace {
+
+// A batch on its way to the device, from memory that is freed behind it.
+void send_batch(const Tensor& batch, const Stream& side) {
+  PinnedUpstream memory;
+  void* const pinned = memory.allocate(batch.nbytes());
+  std::memset(pinned, 0, batch.nbytes());
+  device_runtime(DeviceType::cuda).copy(batch.data_ptr(), pinned, batch.nbytes(), side);
+  if (!is_planted("pinned-freed-in-flight")) side.synchronize();
+  memory.deallocate(pinned, batch.nbytes());
+}
+
+}  // namespace
+
+void pinned_freed_in_flight() {
+  const Tensor batch = empty({1024}, f32);
+  const Stream side(gpu);
+  order(current_stream(gpu), side);
+  send_batch(batch, side);
+  side.synchronize();
+}
+
 }  // namespace planted

@@ -37,6 +37,9 @@ target_link_libraries(planted_faults PRIVATE lockstep_test_support lockstep_simg
 lockstep_plant(planted_faults src/comm/nccl/nccl_submission.cpp
   "order_after_callers(operations, stream_)"
   "if (!::planted::is_planted(\"communication-ignores-backward\")) order_after_callers(operations, stream_)")
+lockstep_plant(planted_faults src/comm/arguments.cpp
+  "is_in_place || !overlap(part, whole)"
+  "is_in_place || !overlap(part, whole) || ::planted::is_planted(\"gather-out-of-place\")")
 lockstep_plant(planted_faults src/parallel/tensor_work.cpp
   "work_.wait()"
   "if (!::planted::is_planted(\"optimizer-ignores-all-reduce\")) work_.wait()"

@@ -3,6 +3,7 @@
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "planted/programs.hpp"
+#include "planted/switch.hpp"
 
 /// @file
 /// Products through a copy of LtPlan that describes them wrongly: see planted.cmake.
@@ -74,6 +75,21 @@ void wrong_epilogue() {
   Layer layer;
   layer.forward();
   layer.backward(ones({16, 8}, f32), ones({8, 32}, f32));
+  synchronize(current_stream(cuda(0)));
+}
+
+namespace {
+
+// The square of a matrix, in memory of its own or over the matrix.
+void square(const Tensor& matrix, const Tensor& result) {
+  Layer::gemm({.out = as_batch(result), .a = as_batch(matrix), .b = as_batch(matrix)});
+}
+
+}  // namespace
+
+void product_over_operand() {
+  const Tensor matrix = ones({16, 16}, f32), result = empty({16, 16}, f32);
+  square(matrix, is_planted("product-over-operand") ? matrix : result);
   synchronize(current_stream(cuda(0)));
 }
 

@@ -31,6 +31,8 @@ void bucket_past_the_end();
 
 // Collectives.
 void count_mismatch();
+void odd_collective_address();
+void gather_out_of_place();
 
 // Memory.
 void freed_without_record_stream();
@@ -39,6 +41,8 @@ void host_reads_too_early();
 void allocation_during_capture();
 void stale_static_gradient();
 void block_freed_while_graph_lives();
+void captured_copy_of_dead_variable();
+void pinned_freed_in_flight();
 
 // Kernels.
 void missing_syncthreads();
@@ -46,10 +50,17 @@ void shared_index_out_of_range();
 void kernel_misses_tail();
 void plain_add_of_blocks();
 void missing_threadfence();
+void neighbour_without_barrier();
+void block_atomic_of_blocks();
+void two_barriers();
+void wait_without_end();
+void misaligned_vector();
+void no_peer_access();
 
 // Products.
 void wrong_leading_dimension();
 void wrong_epilogue();
+void product_over_operand();
 
 // Patterns of bugs that shipped elsewhere.
 void reduced_buffer_freed();
