@@ -1,8 +1,8 @@
 // What a checkpoint costs: how long a save keeps training, how fast training goes while it is
-// written, how long it takes to be durable, how long a load takes; beside copies of a rank's own
-// part, and dd with O_DIRECT, which writes and reads as much in as many processes. And what a
-// snapshot in memory behind each step costs: how long steps take with and without, in turn, and how
-// much of the processors over all ranks.
+// written, and while it is read back, how long it takes to be durable, how long a load takes;
+// beside copies of a rank's own part, and dd with O_DIRECT, which writes and reads as much in as
+// many processes. And what a snapshot in memory behind each step costs: how long steps take with
+// and without, in turn, and how much of the processors over all ranks.
 //
 //     mpirun -np 2 benchmark_checkpoint --folder /tmp/x --layers 8 --width 2048
 
@@ -134,6 +134,7 @@ ls::checkpoint::TensorState unused_state() {
 /// Times of steps without a save, and how much of their speed is left beside one.
 struct BesideTraining {
   double step = 0, call = 0, lost = 0, writing = 0, speed_while_writing = 0;
+  double reading_back = 0, speed_while_reading_back = 0;
 };
 
 BesideTraining beside_training(ls::comm::Communicator& world, Training& training,
@@ -143,12 +144,13 @@ BesideTraining beside_training(ls::comm::Communicator& world, Training& training
   BesideTraining result;
   const auto step = [&] { return slowest(world, [&] { training.step(); }); };
   const auto saved = folder / ("step-" + std::to_string(number));
-  std::vector<double> busy, idle;
+  std::vector<double> busy, idle, reading;
   for (std::int64_t i = 0; i < steps; ++i) idle.push_back(step());
   result.call = slowest(world, [&] { checkpoints.save(number); });
   while (largest(world, std::filesystem::exists(saved) ? 0 : 1) > 0) busy.push_back(step());
-  for (std::int64_t i = 0; i < steps; ++i) idle.push_back(step());
   if (!checkpoints.wait()) throw ls::Error(checkpoints.error());
+  while (largest(world, checkpoints.is_read_back() ? 0 : 1) > 0) reading.push_back(step());
+  for (std::int64_t i = 0; i < steps; ++i) idle.push_back(step());
   std::ranges::sort(idle);
   result.step = idle[idle.size() / 2];
   const double time = std::accumulate(busy.begin(), busy.end(), 0.0);
@@ -158,6 +160,8 @@ BesideTraining beside_training(ls::comm::Communicator& world, Training& training
   result.lost = result.call + time - time_without;
   result.speed_while_writing =
       ls::comm::all_reduce_scalar(world, result.speed_while_writing, ls::comm::ReduceOp::min());
+  result.reading_back = std::accumulate(reading.begin(), reading.end(), 0.0);
+  result.speed_while_reading_back = result.step * double(reading.size()) / result.reading_back;
   return result;
 }
 
@@ -241,6 +245,9 @@ int run(ls::Session& session, const Options& options) {
                                           {"save_lost_s", beside.lost},
                                           {"writing_s", beside.writing},
                                           {"speed_while_writing", beside.speed_while_writing},
+                                          {"reading_back_s", beside.reading_back},
+                                          {"speed_while_reading_back",
+                                           beside.speed_while_reading_back},
                                           {"dd_write_gb_s", all / disk_write},
                                           {"durable_gb_s", megabytes / 1e3 / durable},
                                           {"dd_read_gb_s", all / disk_read},

@@ -38,6 +38,7 @@ void check_same(comm::Communicator& group, const ManagerOptions& options) {
       {"keep_every", text(options.keep_every)},
       {"keep_best", flag(options.keep_best)},
       {"asynchronous", flag(options.asynchronous)},
+      {"read_back", flag(options.read_back)},
       {"partial", flag(options.partial)},
       {"file_bytes", text(options.file_bytes)},
       {"snapshot_every", text(options.snapshot_every)}};

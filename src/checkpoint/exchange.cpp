@@ -93,15 +93,15 @@ std::vector<std::string> gather_on_first(comm::Communicator& group, const std::s
   return messages;
 }
 
-Compared compare(comm::Communicator& group, std::string_view text, bool flag,
+Compared compare(comm::Communicator& group, std::string_view text, bool flag, std::int64_t number,
                  std::string_view label) {
   const std::int64_t own = io::crc32c(std::as_bytes(std::span(text)));
-  std::array<std::int64_t, 3> largest{own, -own, flag};
+  std::array<std::int64_t, 4> largest{own, -own, flag, number};
   group
       .all_reduce(comm::Buffer(std::span<std::int64_t>(largest)), comm::ReduceOp::max(),
                   {.label = label})
       .wait();
-  return {.is_same = largest[0] == -largest[1], .any = largest[2] > 0};
+  return {.is_same = largest[0] == -largest[1], .any = largest[2] > 0, .largest = largest[3]};
 }
 
 std::string agree(comm::Communicator& group, const std::string& error, std::string_view label) {

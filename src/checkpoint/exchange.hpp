@@ -28,13 +28,14 @@ std::vector<std::string> gather_on_first(comm::Communicator& group, const std::s
 
 /// What ranks have alike.
 struct Compared {
-  bool is_same = false;  ///< all give the same text
-  bool any = false;      ///< one of them gives the flag
+  bool is_same = false;      ///< all give the same text
+  bool any = false;          ///< one of them gives the flag
+  std::int64_t largest = 0;  ///< of the numbers that they give
 };
 
-/// Compares the ranks' texts by their checksums, and tells whether any gives a flag: one exchange,
-/// of three numbers. Every rank must call it.
-Compared compare(comm::Communicator& group, std::string_view text, bool flag,
+/// Compares the ranks' texts by their checksums, tells whether any gives a flag, and the largest of
+/// their numbers: one exchange, of four numbers. Every rank must call it.
+Compared compare(comm::Communicator& group, std::string_view text, bool flag, std::int64_t number,
                  std::string_view label);
 
 /// Each rank's error, or nothing, becomes the first of all. Every rank must call it.

@@ -4,12 +4,11 @@
 #include <utility>
 
 #include "checkpoint/contents.hpp"
-#include "checkpoint/file_reader.hpp"
 #include "checkpoint/names.hpp"
 #include "checkpoint/run_folder.hpp"
+#include "checkpoint/verify_blocks.hpp"
 #include "io/in_quotes.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/io/crc32c.hpp"
 #include "lockstep/io/file_error.hpp"
 
 namespace lockstep::checkpoint {
@@ -17,36 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The state whose file it is; nothing for other files, and where what is damaged would tell.
-std::optional<StemContents> stem_of(const fs::path& checkpoint, const Manifest& manifest,
-                                    const std::string& file) {
-  for (const std::string& stem : stems_of(manifest)) try {
-      if (is_file_of(file, stem)) return read_stem(checkpoint, manifest, stem);
-    } catch (const Error&) {
-    }
-  return std::nullopt;
-}
-
 void verify_file(const fs::path& checkpoint, const Manifest& manifest, const FileRecord& record,
                  std::vector<Damage>& damage) {
   if (!fs::exists(checkpoint / record.name))
     return damage.push_back({.file = record.name, .tensors = {}, .where = "missing"});
-  const FileReader file(checkpoint / record.name);
-  if (file.size() != record.size)
-    return damage.push_back(
-        {.file = record.name,
-         .tensors = {},
-         .where = detail::concat(file.size(), " bytes long instead of ", record.size)});
-  std::vector<std::byte> bytes;
-  for (std::size_t block = 0; block < record.checksums.size(); ++block) {
-    const std::uint64_t begin = block * block_bytes;
-    bytes.resize(std::min(block_bytes, record.size - begin));
-    file.read(begin, bytes);
-    const std::uint32_t found = io::crc32c(bytes);
-    if (found == record.checksums[block]) continue;
-    const auto stem = stem_of(checkpoint, manifest, record.name);
-    damage.push_back(damage_of(record, block, found, stem ? &*stem : nullptr));
-  }
+  const std::vector<Damage> found = verify_blocks(
+      checkpoint, manifest, record, 0, record.checksums.size(), From::cache, [] { return true; });
+  damage.insert(damage.end(), found.begin(), found.end());
 }
 
 /// Which save a checkpoint is of: grows from one to the next. Damaged ones come first.

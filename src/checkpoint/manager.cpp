@@ -19,8 +19,11 @@
 #include "checkpoint/later_copies.hpp"
 #include "checkpoint/load.hpp"
 #include "checkpoint/memory_snapshots.hpp"
+#include "checkpoint/names.hpp"
 #include "checkpoint/pace.hpp"
+#include "checkpoint/read_back.hpp"
 #include "checkpoint/registry.hpp"
+#include "checkpoint/retained.hpp"
 #include "checkpoint/run_folder.hpp"
 #include "checkpoint/same_states.hpp"
 #include "checkpoint/save.hpp"
@@ -42,27 +45,6 @@ namespace lockstep::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The checkpoint with the smallest metric, and that.
-struct Best {
-  std::optional<std::int64_t> step;
-  double metric = 0;
-
-  void add(std::int64_t other, std::optional<double> other_metric) {
-    if (!other_metric || (step && !(*other_metric < metric))) return;
-    step = other;
-    metric = *other_metric;
-  }
-};
-
-Best find_best(const fs::path& folder) {
-  Best best;
-  for (const Found& each : list(folder)) try {
-      best.add(each.step, read_manifest(each.path).metric);
-    } catch (const Error&) {  // a damaged one is told when it is loaded
-    }
-  return best;
-}
 
 using Clock = std::chrono::steady_clock;
 
@@ -99,6 +81,12 @@ Measured largest(comm::Communicator& group, const Measured& own) {
   return {.since_save = all[0], .a_step = all[1], .stall = all[2], .writing = all[3]};
 }
 
+/// Whether a checkpoint is one of a folder, and not of another run.
+bool is_own(const fs::path& folder, const fs::path& checkpoint, std::int64_t step) {
+  std::error_code error;
+  return fs::equivalent(folder / name_of_step(step), checkpoint, error);
+}
+
 }  // namespace
 
 struct Manager::State {
@@ -107,8 +95,9 @@ struct Manager::State {
   CommunicatorPtr decisions;  // of the training thread
   ManagerOptions options;
   Registry registry;
-  std::optional<RunFolder> folder;  // on rank 0
-  Best best;                        // there
+  std::optional<RunFolder> folder;   // on rank 0
+  std::optional<Retained> retained;  // there
+  ReadBack read_back;                // of the checkpoint saved last
   Staging staging;
   LaterCopies later;
   Throttle throttle;
@@ -146,6 +135,7 @@ struct Manager::State {
   void end_preparing();
   void start_writer();
   void write();
+  void note_read_back(Verdict verdict);
   void prune();
 
   LoadReport report;  // of the last load
@@ -187,7 +177,7 @@ void Manager::State::open_folder() {
   if (group->rank() == 0)
     problem = error_of([&] {
       folder.emplace(path, options.lock_seconds);
-      best = find_best(path);
+      retained.emplace(path);
     });
   const std::string token =
       comm::broadcast_bytes(*group, folder ? folder->token() : "", 0, "the folder of checkpoints");
@@ -243,7 +233,9 @@ void Manager::State::start_writer() {
 void Manager::State::write() {
   const Clock::time_point start = Clock::now();
   const std::string problem = error_of([&] {
-    writer_error = states.answer(*group).difference;
+    const SharedStates& all = states.answer(*group);
+    note_read_back(all.last);
+    writer_error = all.difference;
     if (writer_error.empty())
       writer_error = write_checkpoint(*group, folder ? &*folder : nullptr, path, snapshot, later,
                                       throttle, refusal);
@@ -255,6 +247,9 @@ void Manager::State::write() {
   if (writer_error.empty()) {
     comm::note_saved(snapshot.step);
     if (folder) prune();
+    if (options.read_back)
+      read_back.start(path / name_of_step(snapshot.step), group->rank(), group->size(),
+                      longest_save(*group));
     return;
   }
   ++failed;
@@ -263,17 +258,19 @@ void Manager::State::write() {
                  " was not saved: ", writer_error);
 }
 
+// `saved` is the step before: who waits for this save sets it anew.
+void Manager::State::note_read_back(Verdict verdict) {
+  if (!saved || verdict == Verdict::unknown) return;
+  if (verdict == Verdict::damaged) ++failed;
+  if (!retained) return;
+  const std::string problem = error_of([&] { retained->note_read_back(*saved, verdict); });
+  if (!problem.empty()) LOCKSTEP_LOG(warning, "which checkpoint is the best: ", problem);
+}
+
 void Manager::State::prune() {
   const std::string problem = error_of([&] {
-    if (best.step == snapshot.step)  // and is replaced
-      best = find_best(path);
-    else
-      best.add(snapshot.step, snapshot.metric);
-    folder->prune({.keep_last = options.keep_last,
-                   .keep_every = options.keep_every,
-                   .best = options.keep_best ? best.step : std::nullopt,
-                   .kept = snapshot.kept},
-                  snapshot.step);
+    retained->note_saved(snapshot);
+    retained->prune(*folder, options, snapshot);
   });
   if (!problem.empty()) LOCKSTEP_LOG(warning, "old checkpoints stay: ", problem);
 }
@@ -296,6 +293,7 @@ Manager::Manager(fs::path folder, const CommunicatorPtr& group, ManagerOptions o
 Manager::~Manager() {
   state_->end_preparing();
   wait();
+  state_->read_back.cancel();
   if (state_->memory && state_->saved && state_->saved >= state_->memory->last())
     state_->memory->remove();
 }
@@ -314,11 +312,13 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   comm::note_progress(step);
   state.last_save = Clock::now();
   wait();
+  state.read_back.cancel();
   state.end_preparing();
   std::exception_ptr failure;
   state.refusal.clear();
   try {
-    const bool takes_more = state.states.begin(*state.group, state.registry);
+    const bool takes_more =
+        state.states.begin(*state.group, state.registry, state.read_back.take_verdict());
     LOCKSTEP_CHECK(step >= 0, InvalidArgument, "a checkpoint of step ", step,
                    "; steps are counted from 0");
     state.snapshot =
@@ -377,12 +377,17 @@ std::chrono::duration<double> Manager::save_time() const noexcept {
   const double writing = std::max(0.0, state_->writing - state_->resting);
   return std::chrono::duration<double>(state_->stall + writing);
 }
+bool Manager::is_read_back() const noexcept {
+  return state_->read_back.verdict() == Verdict::whole;
+}
 std::int64_t Manager::failed_saves() const noexcept { return state_->failed; }
 
 std::int64_t Manager::load(const fs::path& checkpoint) {
   wait();
   const comm::LongWork loading;
   State& state = *state_;
+  state.read_back.cancel();
+  state.read_back.take_verdict();
   state.report = {};
   Registry present = state.registry;
   std::vector<std::string> absent;
@@ -390,6 +395,8 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
   const Loaded loaded = read_checkpoint(*state.group, checkpoint, present);
   state.report =
       take_over(*state.group, loaded, checkpoint, present, state.options.partial, absent);
+  if (state.retained && is_own(state.path, checkpoint, loaded.values.step))
+    state.retained->note_loaded(loaded.values.step);
   if (state_->memory) state_->memory->forget();
   if (!state_->is_prepared) state_->prepare();
   comm::note_progress(loaded.values.step);

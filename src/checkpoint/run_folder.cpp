@@ -291,9 +291,12 @@ void RunFolder::prune(const Retention& retention, std::int64_t newest) const {
   });
   // Those of later steps were left behind by a run that went back.
   std::ranges::stable_partition(found, [&](const Found& each) { return each.step > newest; });
+  std::ranges::stable_partition(
+      found, [&](const Found& each) { return retention.damaged.contains(each.step); });
   const auto kept = static_cast<std::size_t>(retention.keep_last - 1);
-  if (found.size() > kept)
-    for (const Found& each : std::span(found).first(found.size() - kept)) remove(each.path);
+  if (found.size() <= kept) return;
+  for (const Found& each : std::span(found).first(found.size() - kept))
+    if (each.step != retention.whole) remove(each.path);
 }
 
 }  // namespace lockstep::checkpoint

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,10 @@ struct Retention {
   int keep_last = 2;
   std::int64_t keep_every = 0;
   std::optional<std::int64_t> best = {}, kept = {};
+  /// The newest that is known to be whole. It may be one of the last.
+  std::optional<std::int64_t> whole = {};
+  /// They go first.
+  std::set<std::int64_t> damaged = {};
 };
 
 /// Has the folder while it lives. A checkpoint is written under a name of its own and gets its

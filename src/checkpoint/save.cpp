@@ -106,7 +106,7 @@ void finish(const RunFolder& folder, const Snapshot& snapshot,
 std::string agree_on_plan(comm::Communicator& group, const Snapshot& snapshot, std::string error,
                           std::string_view label) {
   const std::string plan = snapshot.plan_signature();
-  const Compared compared = compare(group, plan, !error.empty(), label);
+  const Compared compared = compare(group, plan, !error.empty(), 0, label);
   if (compared.is_same && !compared.any) return {};
   const std::string first = comm::broadcast_bytes(group, plan, 0, label);
   const std::string headers = comm::broadcast_bytes(group, snapshot.header_texts, 0, label);

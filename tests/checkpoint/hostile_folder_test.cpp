@@ -95,7 +95,7 @@ TEST_F(HostileFolder, DeepOrHugeManifestsAreRefused) {
 TEST_F(HostileFolder, TheBestIsNotWhatASaveHasReplaced) {
   run_job(1, [&](const CommunicatorPtr& group) {
     Manager manager(folder / "run", group,
-                    {.keep_last = 1, .keep_best = true, .asynchronous = false});
+                    {.keep_last = 1, .keep_best = true, .asynchronous = false, .read_back = false});
     manager.add("value", value);
     manager.save(5, 1.0);
     manager.save(6, 3.0);

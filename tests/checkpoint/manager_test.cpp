@@ -263,8 +263,11 @@ TEST(CheckpointManager, LoadsTheOneBeforeWhereTheNewestIsDamaged) {
 TEST(CheckpointManager, KeepsTheLastTheBestAndMultiples) {
   const TemporaryFolder folder;
   run_job(1, [&](const CommunicatorPtr& group) {
-    const TrainingRunOptions options =
-        with_all(0, {.keep_last = 2, .keep_every = 4, .keep_best = true, .asynchronous = false});
+    const TrainingRunOptions options = with_all(0, {.keep_last = 2,
+                                                    .keep_every = 4,
+                                                    .keep_best = true,
+                                                    .asynchronous = false,
+                                                    .read_back = false});
     {
       TrainingRun run(group, folder / "run", options);
       for (const auto& [step, metric] :
@@ -353,7 +356,8 @@ TEST_P(CheckpointFaults, LeaveWhatWasSavedAndTheNextSaveSucceeds) {
   const TemporaryFolder folder;
   set_log_sink([](std::string_view) {});
   run_job(1, [&](const CommunicatorPtr& group) {
-    TrainingRun run(group, folder / "run", with_all(0, {.asynchronous = false}));
+    TrainingRun run(group, folder / "run",
+                    with_all(0, {.asynchronous = false, .read_back = false}));
     run.train(2);
     run.checkpoints().save(2);
     const std::string before = run.bytes();
@@ -395,7 +399,8 @@ TEST(CheckpointManager, ASaveWhosePlaceCannotBeMadeDurableLeavesTheFolderAsItWas
   set_log_sink([](std::string_view) {});
   run_job(1, [&](const CommunicatorPtr& group) {
     std::int64_t value = 4;
-    checkpoint::Manager checkpoints(folder / "run", group, {.asynchronous = false});
+    checkpoint::Manager checkpoints(folder / "run", group,
+                                    {.asynchronous = false, .read_back = false});
     checkpoints.add("value", value);
     checkpoints.save(1);
     for (const std::int64_t step : {1, 2}) {  // over the same name, and under a new one
@@ -434,7 +439,8 @@ TEST(CheckpointManager, ALoadReadsEachByteOnceOverAllRanks) {
   for (const int zero : {0, 3})
     run_job(3, [&](const CommunicatorPtr& group) {
       const std::string name = detail::concat("run", zero);
-      TrainingRun run(group, folder / name, with_all(zero, {.file_bytes = 1000}));
+      TrainingRun run(group, folder / name,
+                      with_all(zero, {.read_back = false, .file_bytes = 1000}));
       run.train(3);
       run.checkpoints().save(3);
       ASSERT_TRUE(run.checkpoints().wait()) << run.checkpoints().error();

@@ -26,7 +26,7 @@ void with_manager(const testing::TemporaryFolder& folder,
   set_log_sink([](std::string_view) {});
   testing::run_job(1, [&](const CommunicatorPtr& group) {
     std::int64_t value = 4;
-    Manager manager(folder / "run", group, {.asynchronous = false});
+    Manager manager(folder / "run", group, {.asynchronous = false, .read_back = false});
     manager.add("value", value);
     body(manager, value);
   });
@@ -65,7 +65,8 @@ TEST(RunFolder, WithAnyBitOfLatestFlippedSaysSoAndGoesOnFromWhatWasSavedLast) {
   set_log_sink([&](std::string_view line) { log += line; });
   testing::run_job(1, [&](const CommunicatorPtr& group) {
     std::int64_t value = 0;
-    Manager manager(folder / "run", group, {.keep_last = 2, .asynchronous = false});
+    Manager manager(folder / "run", group,
+                    {.keep_last = 2, .asynchronous = false, .read_back = false});
     manager.add("value", value);
     for (const std::int64_t step : {7, 9, 3}) manager.save(value = step);  // the run went back
     ASSERT_THAT(testing::steps_in(folder / "run"), ::testing::ElementsAre(3, 9));

@@ -195,7 +195,8 @@ TEST(TrainLoop, KeepsTheBestCheckpoint) {
                       .checkpoint_dir = folder.path(),
                       .checkpoints = {.interval = checkpoint::SaveInterval::every_steps(4),
                                       .keep_last = 1,
-                                      .keep_best = true}});
+                                      .keep_best = true,
+                                      .read_back = false}});
     loop.add(training.step);
     loop.evaluate = [&] { return std::abs(static_cast<double>(loop.steps()) - 6); };
     loop.run(training.loader, training.step);
@@ -220,7 +221,8 @@ TEST(TrainLoop, KeepsItsBestCheckpointBesideABetterOneOfAnotherRun) {
                         .checkpoint_dir = folder.path(),
                         .checkpoints = {.interval = checkpoint::SaveInterval::every_steps(50),
                                         .keep_last = 1,
-                                        .keep_best = true},
+                                        .keep_best = true,
+                                        .read_back = false},
                         .resume = resume});
       loop.evaluate = [&] {
         return best + std::abs(static_cast<double>(loop.steps() - best_step));

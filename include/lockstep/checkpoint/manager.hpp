@@ -34,6 +34,11 @@ struct ManagerOptions {
   bool partial = false;
   /// `save` returns before the state is on disk.
   bool asynchronous = true;
+  /// Reads back from disk what was saved, beside training, and compares it with its checksums: each
+  /// rank a part. Damage is a warning and counts as a failed save, and of all that is known to be
+  /// whole, by this or by a load, the newest stays. Nothing waits for it: where the next save comes
+  /// before, it is given up.
+  bool read_back = true;
   /// A file of tensors is not larger, unless one tensor alone is.
   std::uint64_t file_bytes = std::uint64_t{4} << 30;
   /// How long to wait for another job that has the folder to leave it: a killed one whose processes
@@ -126,7 +131,10 @@ class Manager {
   /// that it let pass because nobody waited: what the next will take with `wait`; 0 before the
   /// first.
   std::chrono::duration<double> save_time() const noexcept;
-  /// How many saves have failed so far, also of those that nobody has waited for yet.
+  /// Whether this rank has read its part of the checkpoint saved last back, and found it whole.
+  bool is_read_back() const noexcept;
+  /// How many saves have failed so far, also of those that nobody has waited for yet, and those
+  /// that were found damaged when they were read back: the next save tells that to all ranks.
   std::int64_t failed_saves() const noexcept;
 
   /// Loads the newest checkpoint; one with damage is told as a warning, and the one before is

@@ -1,0 +1,152 @@
+#include "checkpoint/read_back.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/thread_job.hpp"
+#include "io/file_calls.hpp"
+#include "lockstep/checkpoint/manager.hpp"
+#include "lockstep/nn/linear.hpp"
+#include "lockstep/observe/log.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using ::testing::ElementsAre, testing::steps_in;
+
+/// What reading a file of tensors comes to.
+enum class Reads { well, with_a_flipped_bit, not_at_all };
+
+/// Disks of that kind, and what is logged meanwhile.
+class ReadBackTest : public ::testing::Test {
+ protected:
+  ReadBackTest() {
+    reads = Reads::well;
+    hung = 0;
+    log.clear();
+    set_log_sink([](std::string_view line) {
+      const std::lock_guard lock(mutex);
+      log += line;
+    });
+    io::file_calls.pread = [](int file, void* data, std::size_t size, off_t offset) {
+      const ssize_t count = ::pread(file, data, size, offset);
+      const auto path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(file));
+      if (path.extension() != ".safetensors") return count;
+      const bool is_header = offset != 0 || count <= 8;
+      if (reads == Reads::with_a_flipped_bit && !is_header)
+        static_cast<char*>(data)[count - 1] ^= 1;
+      if (reads == Reads::not_at_all) ++hung;
+      while (reads == Reads::not_at_all) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return count;
+    };
+  }
+  ~ReadBackTest() override {
+    io::file_calls = {};
+    set_log_sink(nullptr);
+  }
+
+  static std::string logged() {
+    const std::lock_guard lock(mutex);
+    return log;
+  }
+  template <class Condition>
+  static void wait_until(const Condition& condition) {
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::seconds(10 * testing::timeout_multiplier);
+    while (!condition() && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(condition());
+  }
+
+  const testing::TemporaryFolder folder_;
+  static inline std::atomic<Reads> reads;
+  static inline std::atomic<int> hung;
+
+ private:
+  static inline std::mutex mutex;
+  static inline std::string log;
+};
+
+TEST_F(ReadBackTest, TheNewestWholeCheckpointStaysUntilANewerOneIsKnownToBe) {
+  testing::run_job(2, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<nn::Linear>(3, 2);
+    Manager manager(folder_ / "run", group, {.keep_last = 2, .asynchronous = false});
+    manager.add("model", model);
+    const auto on_first = [&](const auto& body) {
+      group->barrier().wait();
+      if (group->rank() == 0) body();
+      group->barrier().wait();
+    };
+    const auto save = [&](std::int64_t step, const auto& steps) {
+      manager.save(step);
+      EXPECT_EQ(manager.error(), "");
+      on_first([&] { EXPECT_THAT(steps_in(folder_ / "run"), steps); });
+    };
+    const auto save_and_read_back = [&](std::int64_t step, const auto& steps) {
+      save(step, steps);
+      wait_until([&] { return manager.is_read_back(); });
+    };
+    save_and_read_back(2, ElementsAre(2));
+    on_first([] { reads = Reads::with_a_flipped_bit; });
+    save(4, ElementsAre(2, 4));
+    on_first([] {
+      wait_until([] { return logged().find("step-4 is damaged: ") != std::string::npos; });
+      EXPECT_THAT(logged(), ::testing::HasSubstr("model-00001-of-00001.safetensors is damaged in "
+                                                 "bit 0 of byte 4127: tensor 'weight'"));
+      reads = Reads::well;
+    });
+    save_and_read_back(6, ElementsAre(2, 6));
+    EXPECT_EQ(manager.failed_saves(), 1);
+    on_first([] { reads = Reads::not_at_all; });
+    save(8, ElementsAre(6, 8));
+    on_first([] { wait_until([] { return hung == 1; }); });
+    save(10, ElementsAre(6, 8, 10));  // none waits for it
+    save(12, ElementsAre(6, 10, 12));
+    on_first([] { reads = Reads::well; });
+  });
+}
+
+TEST_F(ReadBackTest, ALoadedCheckpointIsWholeAndOnesOfOtherRunsAreOthers) {
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<nn::Linear>(3, 2);
+    const auto begin = [&](const char* name) {
+      auto manager = std::make_unique<Manager>(
+          folder_ / name, group,
+          ManagerOptions{.keep_last = 1, .asynchronous = false, .read_back = name[0] == 'r'});
+      manager->add("model", model);
+      return manager;
+    };
+    const auto other = begin("other");
+    other->save(1);
+    begin("run")->save(1);
+    reads = Reads::well;
+    {
+      const auto manager = begin("run");
+      manager->load(folder_ / "other/step-1");
+      reads = Reads::not_at_all;
+      manager->save(2);
+      EXPECT_THAT(steps_in(folder_ / "run"), ElementsAre(2));
+      reads = Reads::well;
+    }
+    const auto manager = begin("run");
+    EXPECT_EQ(manager->load_newest(), 2);
+    reads = Reads::not_at_all;
+    for (const std::int64_t step : {3, 4, 5}) manager->save(step);
+    EXPECT_THAT(steps_in(folder_ / "run"), ElementsAre(2, 5));
+    reads = Reads::well;
+    manager->load(folder_ / "run/step-2");
+    manager->save(3);  // the run went back
+    EXPECT_THAT(steps_in(folder_ / "run"), ElementsAre(2, 3));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint
