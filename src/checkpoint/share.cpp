@@ -10,7 +10,11 @@
 namespace lockstep::checkpoint {
 namespace {
 
+/// Of what parts consist: many pages, and a small share of a part of some MB.
+constexpr std::uint64_t unit_bytes = std::uint64_t{64} << 10;
+
 std::uint64_t blocks_of(std::uint64_t bytes) { return (bytes + block_bytes - 1) / block_bytes; }
+std::uint64_t units_of(std::uint64_t bytes) { return (bytes + unit_bytes - 1) / unit_bytes; }
 
 /// What is sent of a contribution.
 struct Packed {
@@ -23,7 +27,7 @@ struct Packed {
 std::vector<std::pair<std::uint64_t, std::uint64_t>> equal_parts(
     std::span<const std::uint64_t> file_sizes, int rank, int size) {
   std::uint64_t total = 0;
-  for (const std::uint64_t bytes : file_sizes) total += blocks_of(bytes);
+  for (const std::uint64_t bytes : file_sizes) total += units_of(bytes);
   const auto bound = [&](int number) {
     const auto ranks = static_cast<std::uint64_t>(size), n = static_cast<std::uint64_t>(number);
     return total / ranks * n + total % ranks * n / ranks;
@@ -32,11 +36,11 @@ std::vector<std::pair<std::uint64_t, std::uint64_t>> equal_parts(
   std::vector<std::pair<std::uint64_t, std::uint64_t>> parts;
   std::uint64_t before = 0;
   for (const std::uint64_t bytes : file_sizes) {
-    const std::uint64_t blocks = blocks_of(bytes);
-    const auto begin = std::clamp(first, before, before + blocks) - before;
-    const auto end = std::clamp(last, before, before + blocks) - before;
-    parts.emplace_back(std::min(begin * block_bytes, bytes), std::min(end * block_bytes, bytes));
-    before += blocks;
+    const std::uint64_t units = units_of(bytes);
+    const auto begin = std::clamp(first, before, before + units) - before;
+    const auto end = std::clamp(last, before, before + units) - before;
+    parts.emplace_back(std::min(begin * unit_bytes, bytes), std::min(end * unit_bytes, bytes));
+    before += units;
   }
   return parts;
 }

@@ -27,7 +27,7 @@ struct Extent {
 };
 
 /// The bytes [first, second) of each file that a rank has of what all ranks have alike: equal parts
-/// of all files together, in blocks of checksums.
+/// of all files together, to 64 KiB.
 std::vector<std::pair<std::uint64_t, std::uint64_t>> equal_parts(
     std::span<const std::uint64_t> file_sizes, int rank, int size);
 

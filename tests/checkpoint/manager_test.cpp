@@ -3,6 +3,8 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <mutex>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -463,6 +465,41 @@ TEST(CheckpointManager, ALoadReadsEachByteOnceOverAllRanks) {
         all += static_cast<std::int64_t>(entry.file_size());
       EXPECT_EQ(read, all) << "stage " << zero;
     });
+}
+
+TEST(CheckpointManager, ALoadReadsAnEqualPartOnEachRank) {
+  const TemporaryFolder folder;
+  static std::mutex mutex;
+  static std::map<std::thread::id, double> read;  // a rank reads with a thread; texts are rank 0's
+  read.clear();
+  run_job(3, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<nn::Linear>(1600, 1700);
+    checkpoint::Manager checkpoints(folder / "run", group,
+                                    {.asynchronous = false, .read_back = false});
+    checkpoints.add("model", model);
+    checkpoints.save(1);
+    ASSERT_EQ(checkpoints.error(), "");
+    group->barrier().wait();
+    if (group->rank() == 0)
+      io::file_calls.pread = [](int file, void* data, std::size_t size, off_t offset) {
+        const ssize_t count = ::pread(file, data, size, offset);
+        const std::lock_guard lock(mutex);
+        read[std::this_thread::get_id()] += static_cast<double>(count);
+        return count;
+      };
+    group->barrier().wait();
+    checkpoints.load(folder / "run/step-1");
+    group->barrier().wait();
+  });
+  io::file_calls = {};
+  ASSERT_EQ(read.size(), 4u);
+  double sum = 0, largest = 0;
+  for (const auto& [thread, bytes] : read) {
+    sum += bytes;
+    largest = std::max(largest, bytes);
+  }
+  EXPECT_GT(sum, 10e6);
+  EXPECT_LE(largest, 1.02 * sum / 3);
 }
 
 TEST(CheckpointManager, SaysWhatDoesNotFit) {
