@@ -18,6 +18,7 @@
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <lockstep/lockstep.hpp>
@@ -232,6 +233,9 @@ int run(ls::Session& session, const Options& options) {
       if (!checkpoints.wait()) throw ls::Error(checkpoints.error());
     });
     const auto saved = options.folder / ("step-" + std::to_string(2 * round + 1));
+    const double processors = processor_seconds();
+    while (!checkpoints.is_read_back()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const double read_back = processor_seconds() - processors;  // of this rank
     const double read = slowest(world, [&] { reader.load(saved); });
     const double load = slowest(world, [&] { checkpoints.load(saved); });
     const double all = disk.gigabytes() * session.size();
@@ -248,6 +252,7 @@ int run(ls::Session& session, const Options& options) {
                                           {"reading_back_s", beside.reading_back},
                                           {"speed_while_reading_back",
                                            beside.speed_while_reading_back},
+                                          {"read_back_processor_s", read_back},
                                           {"dd_write_gb_s", all / disk_write},
                                           {"durable_gb_s", megabytes / 1e3 / durable},
                                           {"dd_read_gb_s", all / disk_read},

@@ -159,7 +159,7 @@ bool Manager::State::is_due(std::int64_t step) {
   last_question_step = step;
   own.stall = stall > 0 ? stall + waits : 0;
   const double last_writing = writing;
-  own.writing = last_writing < 0 ? own.since_save : last_writing;
+  own.writing = last_writing < 0 ? own.since_save : last_writing + read_back.seconds();
   return pace->decide(step, largest(*decisions, own));
 }
 

@@ -14,7 +14,7 @@ struct Measured {
   double since_save = 0;  ///< seconds since the last save began, or since training did
   double a_step = 0;      ///< seconds
   double stall = 0;       ///< for which the last save kept training, in seconds; 0: there was none
-  double writing = 0;     ///< how long it was written, beside training
+  double writing = 0;     ///< how long it was written and read back, beside training
 };
 
 /// Decides from what all ranks know alike, at steps that are the same on all.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -83,6 +84,7 @@ bool ReadBack::goes_on() const noexcept {
 // What cannot be opened may be away for a while only, or seen later than by who wrote it.
 void ReadBack::run(const fs::path& checkpoint, int rank, int size) noexcept {
   yield_to_training();
+  const auto start = std::chrono::steady_clock::now();
   Verdict found = Verdict::unknown;
   std::string problem = error_of([&] {
     try {
@@ -101,6 +103,8 @@ void ReadBack::run(const fs::path& checkpoint, int rank, int size) noexcept {
     is_wanted = !is_cancelled_;
     if (is_wanted) verdict_ = found;
   }
+  if (found == Verdict::whole)
+    seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (is_wanted && !problem.empty())
     error_of([&] {
       LOCKSTEP_LOG(warning, "read back, ", checkpoint.string(),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <mutex>
@@ -39,7 +40,9 @@ class ReadBack {
   void cancel() noexcept;
   /// What was found so far of the checkpoint begun last.
   Verdict verdict() const noexcept;
-  /// The same, once: from then on, until the next `start`, nothing is known.
+  /// How long it took to read the last part that was read whole, in seconds; 0 before the first.
+  double seconds() const noexcept { return seconds_; }
+  /// The same as `verdict`, once: from then on, until the next `start`, nothing is known.
   Verdict take_verdict() noexcept;
 
  private:
@@ -48,6 +51,7 @@ class ReadBack {
   bool goes_on() const noexcept;
 
   Throttle throttle_;
+  std::atomic<double> seconds_ = 0;
   std::thread thread_;
   mutable std::mutex mutex_;  // of what follows
   bool is_cancelled_ = true, is_running_ = false;
