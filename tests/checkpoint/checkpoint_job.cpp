@@ -1,12 +1,13 @@
 // A training run that goes on from its newest checkpoint and saves after each step:
 //
-//     checkpoint_job FOLDER STEPS [--same] [--kill-at N] [--kill-rank R] [--full FILE]
-//                    [--mark STEP] [--snapshots MEMORY] [--other-state R]
+//     checkpoint_job FOLDER STEPS [--same] [--kill-at N] [--kill-rank R] [--by SIGNAL]
+//                    [--full FILE] [--mark STEP] [--snapshots MEMORY] [--other-state R]
 //
 // --same: always under the same name. --kill-at N: it dies at the N-th call that changes files, or
-// rank R does. --full FILE: the disk is full while there is such a file, and the run goes on with
-// saves that fail; a signal stops it behind a step, with code 75. --mark STEP: it sends SIGSTOP to
-// itself before and behind the save of that step, for who traces it.
+// rank R does; by SIGKILL, or the signal of a number. --full FILE: the disk is full while there is
+// such a file, and the run goes on with saves that fail; a signal stops it behind a step, with
+// code 75. --mark STEP: it sends SIGSTOP to itself before and behind the save of that step, for who
+// traces it.
 // --other-state R: rank R alone adds a state before its second save. --snapshots MEMORY: in the
 // place of checkpoints it takes snapshots in memory. Prints "resumed STEP HASH", and for each step
 // "step STEP HASH" and, once durable, "saved STEP". A run that ends prints "end HASH".
@@ -31,10 +32,10 @@ namespace ls = lockstep;
 
 namespace {
 
-int calls_left = 0;
+int calls_left = 0, killing = SIGKILL;
 
 void count() {
-  if (calls_left > 0 && --calls_left == 0) std::raise(SIGKILL);
+  if (calls_left > 0 && --calls_left == 0) std::raise(killing);
 }
 
 /// Dies before a call, or, at every second number, behind it.
@@ -120,6 +121,7 @@ int main(int argc, char** argv) {
     const std::string_view option = argv[i];
     if (option == "--same") same = true;
     if (option == "--kill-at" && i + 1 < argc) call = std::atoi(argv[i + 1]);
+    if (option == "--by" && i + 1 < argc) killing = std::atoi(argv[i + 1]);
     if (option == "--kill-rank" && i + 1 < argc) rank = std::atoi(argv[i + 1]);
     if (option == "--mark" && i + 1 < argc) marked = std::atoi(argv[i + 1]);
     if (option == "--other-state" && i + 1 < argc) odd_rank = std::atoi(argv[i + 1]);

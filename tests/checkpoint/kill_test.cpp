@@ -74,10 +74,11 @@ class KilledJob {
     if (saved_ > steps - 10) start_anew();
     return result;
   }
-  /// What there is must load.
+  /// What there is must load, and go on with the same bits.
   void finish() {
     const Told told = parse(run("", "").output);
     EXPECT_GE(told.resumed, 0);
+    for (const auto& [step, hash] : told.hashes) EXPECT_EQ(hash, reference_.hashes[step]) << step;
     for (const checkpoint::Found& each : checkpoint::list(folder_ / "run"))
       EXPECT_TRUE(checkpoint::verify(each.path).empty());
   }
@@ -112,6 +113,18 @@ TEST_P(CheckpointKills, AtEveryCallLeaveTheNewestOrTheOneBefore) {
   // Those of the first three saves, the second and third being over others.
   for (; number <= 120; ++number)
     EXPECT_EQ(job.run("", " --kill-at " + std::to_string(number)).exit_code, 137) << number;
+  job.finish();
+}
+
+// A crash of the program runs handlers that a SIGKILL does not.
+TEST_P(CheckpointKills, ByCrashesLeaveTheNewestOrTheOneBefore) {
+  KilledJob job(GetParam());
+  for (const int signal : {SIGSEGV, SIGABRT})
+    for (const int number : {30, 47}) {
+      const auto result =
+          job.run("", " --by " + std::to_string(signal) + " --kill-at " + std::to_string(number));
+      EXPECT_EQ(result.exit_code, 128 + signal) << result.output;
+    }
   job.finish();
 }
 
