@@ -7,3 +7,10 @@ target_compile_definitions(test_checkpoint PRIVATE
 if(LOCKSTEP_WITH_MPI)
   target_compile_definitions(test_checkpoint PRIVATE LOCKSTEP_MPIEXEC="${MPIEXEC_EXECUTABLE}")
 endif()
+
+# Skipped where Python has no safetensors.
+add_test(NAME Checkpoint.PythonOpensEveryFileOfTensors
+         COMMAND "${LOCKSTEP_PYTHON}" "${CMAKE_CURRENT_LIST_DIR}/open_checkpoint.py"
+                 $<TARGET_FILE:checkpoint_job>)
+set_tests_properties(Checkpoint.PythonOpensEveryFileOfTensors PROPERTIES LABELS cpu
+                     TIMEOUT ${test_timeout} SKIP_RETURN_CODE 77 ENVIRONMENT "${lockstep_without_gpu}")
