@@ -23,7 +23,7 @@ class FaultyRun : public ::testing::Test {
     return has;
   }
 
-  /// The last line of a run: a hash of its weights.
+  /// The last line of a run: a hash of its weights. Where there are faults, it must meet each kind.
   std::string end_of(const std::string& name, int ranks, int steps, const std::string& faults,
                      int limit) const {
     const std::string run = (folder / (name + "-" + std::to_string(ranks))).string();
@@ -50,6 +50,11 @@ class FaultyRun : public ::testing::Test {
     const auto result = run_command(
         environment + (has_hosts() ? LOCKSTEP_HOSTS " 2 " : "") + "sh " + driver.string(), limit);
     EXPECT_EQ(result.exit_code, 0) << result.output;
+    for (const std::string kind : {"KILL", "STOP", "TERM", "full", "cut"})
+      EXPECT_EQ(occurrences(result.output, "met " + kind),
+                faults.empty() || (kind == "cut" && !has_hosts()) ? 0u : 1u)
+          << kind << "\n"
+          << result.output;
     const std::size_t end = result.output.rfind("end ");
     EXPECT_NE(end, std::string::npos) << result.output;
     return end == std::string::npos ? result.output : result.output.substr(end);
@@ -88,7 +93,16 @@ at() {
   done
   sleep $2
 }
-lose() { kill -$1 $(cat $run/pid-$2) 2>/dev/null; }
+count() { grep -c "$1" $run/output; }
+# until_more WORDS COUNT: until the run says that again, for at most 10 seconds.
+until_more() {
+  for i in $(seq 200); do
+    [ $(count "$1") -gt $2 ] && break
+    sleep 0.05
+  done
+}
+full="No space left on device" cut="does not acknowledge what is sent there"
+lose() { kill -$1 $(cat $run/pid-$2) 2>/dev/null && echo "lost by $1" >>$run/output; }
 term() {
   kill -TERM $supervisor
   wait $supervisor
@@ -96,10 +110,33 @@ term() {
   start
   until tail -n 1 $run/output | grep -q "^resumed\|^step\|^saved\|^end"; do sleep 0.05; done
 }
-fill() { touch $run/full; sleep 0.2; rm -f $run/full; }
-cut() { $HOSTS cut 1; sleep 3; $HOSTS heal 1; }
+fill() {
+  before=$(count "$full")
+  touch $run/full
+  until_more "$full" $before
+  rm -f $run/full
+}
+cut() {
+  before=$(count "$cut")
+  $HOSTS cut 1
+  sleep 3
+  until_more "$cut" $before
+  $HOSTS heal 1
+}
+# met KIND WORDS...: whether the run says all of these.
+met() {
+  kind=$1
+  shift
+  for words; do [ $(count "$words") -gt 0 ] || return; done
+  echo "met $kind"
+}
 finish() {
   wait $supervisor || { code=$?; cat $run/output; exit $code; }
+  met KILL "^lost by KILL" "was killed by SIGKILL"
+  met STOP "^lost by STOP" "silent for\|is stopped, by a signal"
+  met TERM "^ended with 75"
+  met full "$full"
+  met cut "$cut"
   grep "^end " $run/output
 }
 )sh";
