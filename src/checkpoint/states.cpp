@@ -1,6 +1,8 @@
 #include "lockstep/checkpoint/states.hpp"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -60,6 +62,10 @@ Piece of_rank_0(const std::string& name, const Tensor& tensor, bool is_rank_0) {
           .tensor = flat.slice(0, 0, count),
           .range = ShardRange{.whole = tensor.shape(), .begin = 0, .count = count}};
 }
+
+/// Tensors of a checkpoint that have the shape of this rank's shard of a parameter, and are none:
+/// by name, with what is wrong.
+using NotShards = std::map<std::string, std::string>;
 
 /// Whether each rank has but shards of the parameters.
 bool has_only_shards(const nn::ReplicatedModule& replica) {
@@ -127,10 +133,12 @@ std::vector<std::string> load_what_fits(nn::Module& module, const NamedTensors& 
 }
 
 /// Shards first: the module tells all else that does not fit.
+/// @param others of the tensors.
 /// @return a line for each tensor that was left. @throws InvalidArgument for them, before anything
 /// changes, if `is_strict`.
 std::vector<std::string> load_shards(nn::Module& module, const nn::ReplicatedModule& replica,
-                                     const NamedTensors& tensors, bool is_strict) {
+                                     const NamedTensors& tensors, const NotShards& others,
+                                     bool is_strict) {
   const NoGradGuard no_recording;
   const NamedTensors shards = replica.named_parameters();
   NamedTensors rest;
@@ -145,7 +153,8 @@ std::vector<std::string> load_shards(nn::Module& module, const nn::ReplicatedMod
       continue;
     }
     elsewhere.insert(name);
-    const bool fits = tensor.shape() == Shape{shard->numel()} && tensor.dtype() == shard->dtype();
+    const bool fits = !others.contains(name) && tensor.shape() == Shape{shard->numel()} &&
+                      tensor.dtype() == shard->dtype();
     if (fits)
       loaded.emplace_back(*shard, tensor.reshape(shard->shape()));
     else
@@ -158,33 +167,65 @@ std::vector<std::string> load_shards(nn::Module& module, const nn::ReplicatedMod
                    "the state does not fit the module:", problems);
   };
   check_nothing_left();
-  const std::vector<std::string> others = load_what_fits(module, rest, elsewhere);
-  left.insert(left.end(), others.begin(), others.end());
+  const std::vector<std::string> left_too = load_what_fits(module, rest, elsewhere);
+  left.insert(left.end(), left_too.begin(), left_too.end());
   check_nothing_left();
   for (auto& [shard, value] : loaded) shard.copy_(value.to(shard.device()));
   return left;
 }
 
 /// What a rank wants of a tensor that has the whole shape of a parameter.
-/// @throws InvalidArgument for one of another model that could be taken for a shard.
-std::optional<ShardRange> wanted_of(Ranges shards, const std::string& name, const Shape& shape) {
+/// @param others is told of a tensor of another model that could be taken for a shard.
+std::optional<ShardRange> wanted_of(Ranges shards, const std::string& name, const Shape& shape,
+                                    NotShards& others) {
+  others.erase(name);
   const auto range = shards->range_of(name);
-  LOCKSTEP_CHECK(!range || range->whole == shape ||
-                     (shape != Shape{range->count} && shape != shape_of_shard(*range)),
-                 InvalidArgument, io::in_quotes(name), " is ", shape, " there and ", range->whole,
-                 " here");
-  return range && range->whole == shape ? range : std::nullopt;
+  if (!range || range->whole == shape) return range;
+  if (shape == Shape{range->count} || shape == shape_of_shard(*range))
+    others[name] = detail::concat(shape, " there, ", range->whole, " here");
+  return std::nullopt;
 }
 
-/// An optimizer's states as it has those of shards.
-NamedTensors in_form_of_shards(const NamedTensors& tensors, const nn::ReplicatedModule& replica) {
+/// An optimizer's states as it has those of shards, without others.
+NamedTensors in_form_of_shards(const NamedTensors& tensors, const nn::ReplicatedModule& replica,
+                               const NotShards& others) {
   NamedTensors own;
   for (const auto& [name, tensor] : tensors) {
+    if (others.contains(name)) continue;
     const auto range = replica.reducer().shards()->range_of(name);
     const bool is_shard = range && tensor.shape() == Shape{range->count};
     own.emplace_back(name, is_shard ? tensor.reshape(shape_of_shard(*range)) : tensor);
   }
   return own;
+}
+
+/// Those that were read now, and not in a load before.
+NotShards among(const NamedTensors& tensors, const NotShards& others) {
+  NotShards found;
+  for (const auto& [name, tensor] : tensors)
+    if (const auto other = others.find(name); other != others.end()) found.insert(*other);
+  return found;
+}
+
+/// A state of an optimizer of shards, whose other tensors are among what does not fit.
+void load_shards(optim::Optimizer& optimizer, const nn::ReplicatedModule& replica,
+                 const NamedTensors& tensors, const NotShards& others) {
+  std::string problems;
+  for (const auto& [name, problem] : others) problems += "\n  " + name + ": " + problem;
+  LOCKSTEP_CHECK(others.empty(), InvalidArgument, "optimizer state:", problems);
+  optimizer.load_state_dict(in_form_of_shards(tensors, replica, others));
+}
+
+/// The same for what fits. @return a line for each other one.
+std::vector<std::string> load_fitting_shards(optim::Optimizer& optimizer,
+                                             const nn::ReplicatedModule& replica,
+                                             const NamedTensors& tensors, const NotShards& others) {
+  std::vector<std::string> left =
+      optimizer.load_matching_state(in_form_of_shards(tensors, replica, others));
+  for (std::string& line : left)
+    if (const auto other = others.find(line.substr(0, line.find(": "))); other != others.end())
+      line = other->first + ": " + other->second;
+  return left;
 }
 
 /// Of each rank its own where ranks train alone.
@@ -253,12 +294,15 @@ TensorState state_of(nn::Module& module, nn::ReplicatedModule& replica) {
   TensorState state = state_of(module);
   state.pieces = [&] { return pieces_of(module, replica); };
   if (!has_only_shards(replica)) return unless_alike(std::move(state), module, replica);
-  state.wanted = [&replica](const std::string& name, const Shape& shape) {
-    return wanted_of(replica.reducer().shards(), name, shape);
+  const auto others = std::make_shared<NotShards>();
+  state.wanted = [&replica, others](const std::string& name, const Shape& shape) {
+    return wanted_of(replica.reducer().shards(), name, shape, *others);
   };
-  state.load = [&](const NamedTensors& tensors) { load_shards(module, replica, tensors, true); };
-  state.load_what_fits = [&](const NamedTensors& tensors) {
-    return load_shards(module, replica, tensors, false);
+  state.load = [&, others](const NamedTensors& tensors) {
+    load_shards(module, replica, tensors, *others, true);
+  };
+  state.load_what_fits = [&, others](const NamedTensors& tensors) {
+    return load_shards(module, replica, tensors, *others, false);
   };
   return unless_alike(std::move(state), module, replica);
 }
@@ -278,6 +322,7 @@ TensorState state_of(optim::Optimizer& optimizer) {
 
 TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica) {
   if (!replica.reducer().shards()) return unless_alike(state_of(optimizer), replica);
+  const auto others = std::make_shared<NotShards>();
   TensorState state{.pieces =
                         [&] {
                           std::vector<Piece> pieces = pieces_between_steps(optimizer.state_dict());
@@ -289,16 +334,17 @@ TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica)
                           return pieces;
                         },
                     .wanted =
-                        [&replica](const std::string& name, const Shape& shape) {
-                          return wanted_of(replica.reducer().shards(), name, shape);
+                        [&replica, others](const std::string& name, const Shape& shape) {
+                          return wanted_of(replica.reducer().shards(), name, shape, *others);
                         },
                     .load =
-                        [&](const NamedTensors& tensors) {
-                          optimizer.load_state_dict(in_form_of_shards(tensors, replica));
+                        [&, others](const NamedTensors& tensors) {
+                          load_shards(optimizer, replica, tensors, among(tensors, *others));
                         },
                     .load_what_fits =
-                        [&](const NamedTensors& tensors) {
-                          return optimizer.load_matching_state(in_form_of_shards(tensors, replica));
+                        [&, others](const NamedTensors& tensors) {
+                          return load_fitting_shards(optimizer, replica, tensors,
+                                                     among(tensors, *others));
                         }};
   return unless_alike(std::move(state), replica);
 }

@@ -2,6 +2,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -264,6 +265,32 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
   note_loaded(known_by);
 }
 
+/// A line for each option that is another in a state, of the groups that the parameters were in.
+std::vector<std::string> Optimizer::other_options(const NamedTensors& state) const {
+  const std::map<std::string, Tensor> saved(state.begin(), state.end());
+  const auto number = [&](const std::string& key) {
+    const auto found = saved.find(key);
+    const bool is_number = found != saved.end() && found->second.defined() &&
+                           found->second.numel() == 1 && found->second.dim() == 0;
+    return is_number ? std::optional(found->second.to(DType::f64).item()) : std::nullopt;
+  };
+  std::vector<std::string> lines;
+  std::set<std::size_t> told;
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    const auto there = number(key_of(i) + "group");
+    if (!there || !told.insert(states_[i].group).second) continue;
+    NamedOptions options = named_options(states_[i].group);
+    options.emplace_back("base_lr", base_lr_[states_[i].group]);
+    for (const auto& [name, here] : options) {
+      const auto key = group_prefix(static_cast<std::size_t>(*there)) + std::string(name);
+      const auto value = number(key);
+      if (value && *value != here)
+        lines.push_back(detail::concat(key, ": ", *value, " there, ", here, " here stays"));
+    }
+  }
+  return lines;
+}
+
 std::vector<std::string> Optimizer::load_matching_state(const NamedTensors& state) {
   try {
     load_state_dict(state);
@@ -289,6 +316,8 @@ std::vector<std::string> Optimizer::load_matching_state(const NamedTensors& stat
     else
       left.push_back(fault);
   }
+  const std::vector<std::string> options = other_options(state);
+  left.insert(left.end(), options.begin(), options.end());
   states_ = std::move(loaded);
   note_loaded(fingerprint(state, has_shards()));
   return left;

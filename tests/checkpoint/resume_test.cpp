@@ -382,6 +382,7 @@ TEST(Resume, PartialLoadsTakeWhatFitsAndSayWhatTheyLeave) {
       double best = 7;
       other.checkpoints.add("best", best);
       other.losses = 0;
+      other.optimizer.set_lr(0.5);
       EXPECT_EQ(other.checkpoints.load(folder / "run/step-2"), 2);
       EXPECT_EQ(other.values("hidden.weight"), saved.values("hidden.weight"));
       EXPECT_EQ(other.values("output.weight"), output);
@@ -392,11 +393,12 @@ TEST(Resume, PartialLoadsTakeWhatFitsAndSayWhatTheyLeave) {
       EXPECT_EQ(best, 7);
       const checkpoint::LoadReport& report = other.checkpoints.load_report();
       EXPECT_THAT(report.loaded, ElementsAre("model", "optimizer", "losses"));
-      EXPECT_EQ(report.left.size(), 1U + 4 + 4);
+      EXPECT_EQ(report.left.size(), 1U + 4 + 4 + 2);
       for (const char* line :
            {"best: the checkpoint has none",
             "model: output.weight: f32 [1, 4] there, f32 [3, 4] here",
-            "model: more.bias: the checkpoint has none", "optimizer: more.bias.group: missing"})
+            "model: more.bias: the checkpoint has none", "optimizer: more.bias.group: missing",
+            "optimizer: groups.0.lr: 0.1 there, 0.5 here stays"})
         EXPECT_THAT(report.left, Contains(line));
       other.step();
 
@@ -408,6 +410,46 @@ TEST(Resume, PartialLoadsTakeWhatFitsAndSayWhatTheyLeave) {
       EXPECT_EQ(same.values("output.weight"), saved.values("output.weight"));
     });
   }
+}
+
+TEST(Resume, ATensorThatHasTheShapeOfAShardIsNone) {
+  using ::testing::Contains, ::testing::HasSubstr, ::testing::ThrowsMessage;
+  const TemporaryFolder folder;
+  const auto body = [&](const CommunicatorPtr& group) {
+    const auto train = [&](auto layer, const Shape& shape, checkpoint::Manager& manager,
+                           const auto& then) {
+      auto net = nn::make<nn::Sequential>();
+      net->append(layer);
+      DistributedDataParallel ddp(net, group, {.zero_stage = 3});
+      optim::AdamW optimizer(ddp.named_parameters(), {.lr = 0.1});
+      manager.add("model", ddp);
+      manager.add("optimizer", optimizer, ddp);
+      ddp(ones(shape)).sum().backward();
+      optimizer.step();
+      then();
+    };
+    checkpoint::Manager saved(folder / "run", group, {.asynchronous = false});
+    train(nn::make<nn::LayerNorm>(12), {2, 12}, saved, [&] { saved.save(1); });
+    for (const bool partial : {false, true}) {
+      checkpoint::Manager other(folder / (partial ? "a" : "b"), group, {.partial = partial});
+      // Rank 1 has all 12 weights, and rank 0 none.
+      train(nn::make<nn::Linear>(4, 3), {2, 4}, other, [&] {
+        const auto load = [&] { other.load(folder / "run/step-1"); };
+        if (!partial) {
+          EXPECT_THAT(load,
+                      ThrowsMessage<InvalidArgument>(HasSubstr("0.weight: f32 [12] there, f32 "
+                                                               "[3, 4] here")));
+          return;
+        }
+        load();
+        EXPECT_THAT(other.load_report().left,
+                    Contains("model: 0.weight: f32 [12] there, f32 [3, 4] "
+                             "here"));
+        EXPECT_THAT(other.load_report().left, Contains(HasSubstr("optimizer: 0.weight.exp_avg: ")));
+      });
+    }
+  };
+  run_job(2, body);
 }
 
 }  // namespace

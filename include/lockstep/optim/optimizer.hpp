@@ -129,7 +129,8 @@ class Optimizer {
   void load_state_dict(const NamedTensors& state);
   /// As `load_state_dict` where all fits. Else takes over the states of those parameters of which
   /// all fits, and leaves the others, and the options of all groups, as they are.
-  /// @return a line for each parameter that was left: "head.weight.exp_avg: missing".
+  /// @return a line for each parameter that was left, "head.weight.exp_avg: missing", and for each
+  /// option that is another there: "groups.0.lr: 0.01 there, 0.1 here stays".
   std::vector<std::string> load_matching_state(const NamedTensors& state);
   /// Takes over the states of PyTorch's optimizer of the same name: tensors "<parameter>.<state>",
   /// such as "0.weight.exp_avg" and "0.weight.step", in any dtype (docs/optimizers.md shows how to
@@ -197,6 +198,7 @@ class Optimizer {
   void check_distinguishable() const;
   std::vector<std::optional<std::size_t>> match_groups(StateReader& reader) const;
   std::vector<ParameterState> read_states(StateReader& reader);
+  std::vector<std::string> other_options(const NamedTensors& state) const;
   void read_state(StateReader& reader, const std::string& key, ParameterState& each) const;
   void read_pytorch_state(StateReader& reader, const std::string& key, ParameterState& each) const;
   void keep(ParameterState& each, std::size_t k, const Tensor& value) const;
