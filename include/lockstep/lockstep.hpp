@@ -26,6 +26,7 @@
 #include "lockstep/comm/info.hpp"
 #include "lockstep/comm/memory.hpp"
 #include "lockstep/comm/reduce_op.hpp"
+#include "lockstep/comm/run_progress.hpp"
 #include "lockstep/comm/session.hpp"
 #include "lockstep/comm/stop_request.hpp"
 #include "lockstep/comm/thread_world.hpp"

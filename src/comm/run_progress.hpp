@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "lockstep/comm/run_progress.hpp"
+
 /// @file
 /// What a rank and the supervisor of its run tell each other, in a page of memory that outlives the
 /// rank and whose path lockstep_run gives in LOCKSTEP_RUN_PROGRESS. Without one all this does
@@ -9,21 +11,8 @@
 
 namespace lockstep::comm {
 
-/// Notes that this rank has completed a step.
-void note_progress(std::int64_t step) noexcept;
-
 /// Notes that the checkpoint of a step is in its place.
 void note_saved(std::int64_t step) noexcept;
-
-/// Notes, while it lives, that the rank is in what may take far longer than a step: an evaluation,
-/// a load, a wait for a store.
-class LongWork {
- public:
-  LongWork() noexcept;
-  LongWork(const LongWork&) = delete;
-  LongWork& operator=(const LongWork&) = delete;
-  ~LongWork();
-};
 
 /// Notes that no step is to come.
 void note_end_of_steps() noexcept;

@@ -17,6 +17,7 @@
 #include "checkpoint/thread_job.hpp"
 #include "io/file_calls.hpp"
 #include "lockstep/checkpoint/folder.hpp"
+#include "lockstep/comm/run_progress.hpp"
 #include "lockstep/comm/stop_request.hpp"
 #include "lockstep/observe/log.hpp"
 #include "lockstep/train/early_stopping.hpp"
@@ -289,6 +290,10 @@ TEST(TrainLoop, TellsASupervisorOfStepsEvaluationsAndTheEnd) {
       });
     });
     EXPECT_EQ(number_at(page, 32), 1);
+    comm::note_progress(9);  // as a loop of one's own
+    EXPECT_EQ(number_at(page, 8), 9);
+    const comm::LongWork evaluation;
+    EXPECT_EQ(number_at(page, 32), 2);
     std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
   };
   EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
