@@ -9,8 +9,9 @@ namespace lockstep::comm {
 namespace {
 
 // News on the wire: "left KEY RANK COLLECTIVES", "failed KEY REASON", "asks KEY COLLECTIVE",
-// "behind KEY RANK COLLECTIVE" or "awaits KEY RANK PEER IS_SENT NUMBER PLACE CALL".
-constexpr std::string_view left = "left", failed = "failed", asks = "asks", behind = "behind",
+// "answers KEY RANK COLLECTIVE IS_BEHIND DOING" or "awaits KEY RANK PEER IS_SENT NUMBER PLACE
+// CALL".
+constexpr std::string_view left = "left", failed = "failed", asks = "asks", answers = "answers",
                            awaits = "awaits";
 
 // Bytes of news of a group that is not there yet: a line of each member is far less.
@@ -41,13 +42,21 @@ AwaitedMessage message_in(int rank, std::string_view words) {
   return message;
 }
 
+Standing standing_in(int rank, std::string_view words) {
+  Standing standing{.rank = rank};
+  standing.collective = number<std::uint64_t>(next_word(words));
+  standing.is_behind = number<int>(next_word(words)) != 0;
+  standing.doing = words;
+  return standing;
+}
+
 void tell(GroupMember& member, std::string_view news) {
   const std::string_view kind = next_word(news);
   next_word(news);  // the key
   if (kind == failed) return member.group_failed(std::string(news));
   if (kind == asks) return member.member_asks_who_is_behind(number<std::uint64_t>(news));
   const int rank = number<int>(next_word(news));
-  if (kind == behind) return member.member_is_behind(rank, number<std::uint64_t>(news));
+  if (kind == answers) return member.member_answers(standing_in(rank, news));
   if (kind == awaits) return member.member_awaits(message_in(rank, news));
   member.member_left({rank, number<std::uint64_t>(news)});
 }
@@ -78,7 +87,7 @@ ComparisonPtr GroupRegistry::comparison() {
 void GroupRegistry::receive(std::string_view news) {
   std::string_view words = news;
   const std::string_view kind = next_word(words);
-  const auto known = {left, failed, asks, behind, awaits};
+  const auto known = {left, failed, asks, answers, awaits};
   if (std::ranges::find(known, kind) == known.end()) return;
   const std::lock_guard lock(mutex_);
   const auto found = groups_.find(std::string(next_word(words)));
@@ -179,10 +188,12 @@ bool GroupMembership::ask_who_is_behind(std::uint64_t collective) {
          registry_->announce(std::string(asks) + ' ' + key_ + ' ' + std::to_string(collective));
 }
 
-void GroupMembership::tell_behind(int rank, std::uint64_t collective) {
-  if (registry_)
-    registry_->announce(std::string(behind) + ' ' + key_ + ' ' + std::to_string(rank) + ' ' +
-                        std::to_string(collective));
+void GroupMembership::answer(const Standing& own) {
+  if (!registry_) return;
+  std::ostringstream news;
+  news << answers << ' ' << key_ << ' ' << own.rank << ' ' << own.collective << ' ' << own.is_behind
+       << ' ' << own.doing;
+  registry_->announce(std::move(news).str());
 }
 
 void GroupMembership::tell_awaited(const AwaitedMessage& message) {

@@ -31,16 +31,25 @@ struct AwaitedMessage {
   std::string call = {};     ///< "receive from rank 1 #3 of 5 f32"
 };
 
+/// How a member stands to a collective that another one waits for in vain: its answer to that one.
+struct Standing {
+  int rank = 0;                  ///< within the group
+  std::uint64_t collective = 0;  ///< that was asked for
+  bool is_behind = false;        ///< it has not begun it
+  std::string doing = {};        ///< instead: "idle after all_reduce #19 of 5 f32"; may be left out
+  bool operator==(const Standing&) const = default;
+};
+
 /// This rank's end of a group, as the registry reaches it, from any thread.
 class GroupMember {
  public:
   /// Another member left. Must not wait.
   virtual void member_left(const Departure& departure) = 0;
   /// Another member has waited for this collective until its time was over, and asks who has not
-  /// begun it: this one says so (GroupMembership::tell_behind), though not within the call.
+  /// begun it: this one answers (GroupMembership::answer), though not within the call.
   virtual void member_asks_who_is_behind(std::uint64_t /*collective*/) {}
-  /// Another member has nothing to do, and has not begun that collective.
-  virtual void member_is_behind(int /*rank*/, std::uint64_t /*collective*/) {}
+  /// Another member's answer to whoever asked. Must not wait.
+  virtual void member_answers(const Standing& /*standing*/) {}
   /// Another member waits for a message of some rank. Must not wait.
   virtual void member_awaits(const AwaitedMessage& /*message*/) {}
   /// Another member ended the group: ends it here. Must not wait.
@@ -126,8 +135,8 @@ class GroupMembership {
   void leave(const Departure& own);
   /// Asks the other members who has not begun this collective. False if they cannot hear it.
   bool ask_who_is_behind(std::uint64_t collective);
-  /// Answers that.
-  void tell_behind(int rank, std::uint64_t collective);
+  /// Answers that, to all members.
+  void answer(const Standing& own);
   /// Tells the other members what this rank waits for.
   void tell_awaited(const AwaitedMessage& message);
   /// Tells the other members that this rank ended the group.

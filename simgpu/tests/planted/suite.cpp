@@ -67,7 +67,7 @@ bool is_caught(const Fault& fault, const RunResult& result) {
 // nothing of the fault: on a machine that is busy, or was stopped, work is over limits of time, and
 // what is done when the host asks is in order.
 bool was_late(const RunResult& result) {
-  constexpr std::string_view signs[] = {"has not come", "timed out waiting", "in time"};
+  constexpr std::string_view signs[] = {"has not come", "timed out after", "in time"};
   return result.exit_code == 128 + SIGALRM ||
          std::ranges::any_of(signs, [&](std::string_view sign) {
            return result.output.find(sign) != std::string::npos;

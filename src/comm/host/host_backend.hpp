@@ -54,7 +54,7 @@ class HostBackend final : public CommunicatorBackend, private GroupMember, priva
 
   void member_left(const Departure& departure) override;
   void member_asks_who_is_behind(std::uint64_t collective) override;
-  void member_is_behind(int rank, std::uint64_t collective) override;
+  void member_answers(const Standing& standing) override;
   void member_awaits(const AwaitedMessage& message) override;
   void group_failed(const std::string& reason) noexcept override { abort(reason); }
   void job_failed(const std::string& reason) noexcept override { abort(reason); }

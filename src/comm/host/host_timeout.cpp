@@ -58,10 +58,11 @@ void HostBackend::member_asks_who_is_behind(std::uint64_t collective) {
 }
 
 // Each rank says so of a few collectives at most: those at whose end the others ask.
-void HostBackend::member_is_behind(int rank, std::uint64_t collective) {
+void HostBackend::member_answers(const Standing& standing) {
   const std::size_t most = 8 * static_cast<std::size_t>(size());
   const std::lock_guard lock(mutex_);
-  if (behind_.size() < most) behind_.emplace_back(rank, collective);
+  if (standing.is_behind && behind_.size() < most)
+    behind_.emplace_back(standing.rank, standing.collective);
   member_is_behind_.notify_all();
 }
 
@@ -72,7 +73,7 @@ void HostBackend::answer_who_is_behind(std::unique_lock<std::mutex>& lock) {
   asked_.reset();
   if (begun_ > collective) return;
   lock.unlock();
-  membership_.tell_behind(rank(), collective);
+  membership_.answer({.rank = rank(), .collective = collective, .is_behind = true});
   lock.lock();
 }
 

@@ -17,6 +17,7 @@
 #include "comm/communicator_backend.hpp"
 #include "comm/departures.hpp"
 #include "comm/ended_operations.hpp"
+#include "comm/inquiry.hpp"
 #include "comm/nccl/nccl_calls.hpp"
 #include "comm/nccl/nccl_contacts.hpp"
 #include "comm/nccl/nccl_group.hpp"
@@ -50,6 +51,8 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   using WorkPtr = IntrusivePtr<NcclWork>;
 
   void member_left(const Departure& departure) override;
+  void member_asks_who_is_behind(std::uint64_t collective) override;
+  void member_answers(const Standing& standing) override;
   void group_failed(const std::string& reason) noexcept override;
   void job_failed(const std::string& reason) noexcept override;
   void leave() noexcept override;
@@ -73,10 +76,16 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   void tell(const Operation& operation);
   void monitor() noexcept;
   void watch();
+  bool has_news();
   void obey_news();
   void check_in_flight();
   void retire_completed();
   std::optional<Failure> failure_in_flight();
+  std::optional<std::string> failure_of_overdue(NcclWork& work);
+  void ask();
+  void answer();
+  Standing standing_in(std::uint64_t collective);
+  std::string doing() const;
   void fail_under_way(const Failure& failure) noexcept;
   void limit_wait_for_the_gone(NcclWork& work);
   void announce_failure();
@@ -97,16 +106,25 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   mutable std::mutex mutex_;
   std::condition_variable wake_;  // of the monitor
   bool stopping_ = false;
-  std::optional<std::string> news_;  // why another member ended the group
   std::once_flag left_;
   std::atomic<bool> has_left_{false};
   std::atomic<bool> others_know_{false};  // of the group's failure
+  std::uint64_t begun_ = 0;               // collectives that this rank has called
   std::deque<WorkPtr> in_flight_;
   // The first of them, by the last look; the clock's zero: none.
   std::atomic<NcclGroup::Clock::time_point> running_since_{NcclGroup::Clock::time_point()};
   std::chrono::steady_clock::time_point last_look_ = std::chrono::steady_clock::now();  // at them
   EndedOperations<NcclWork> ended_;
   Departures departures_;
+  std::optional<Standing> answered_;  // what the others were told last, by the monitor
+
+  // What the control channel's thread brings. Never held while the device is asked, which may hang:
+  // that thread has to hear how the job ends.
+  std::mutex news_mutex_;
+  std::optional<std::string> news_;        // why another member ended the group
+  std::optional<std::uint64_t> question_;  // of another member: who is in this collective
+  Inquiry inquiry_;                        // of this rank
+
   GroupMembership membership_;
   std::thread monitor_;
 };

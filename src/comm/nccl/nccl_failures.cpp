@@ -26,7 +26,7 @@ void NcclBackend::group_failed(const std::string& reason) noexcept {
   if (has_left_) return;
   others_know_ = true;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(news_mutex_);
     news_ = reason;
   }
   wake_.notify_all();
@@ -65,18 +65,18 @@ std::string NcclBackend::as_of() const {
   return age < 2 * monitor_period ? "" : std::to_string(age.count()) + " ms ago ";
 }
 
+// With the mutex held.
+std::string NcclBackend::doing() const {
+  if (in_flight_.empty() && !ended_.last()) return "idle, no operation so far";
+  if (in_flight_.empty()) return "idle after " + ended_.last()->description();
+  return as_of() + "in " + in_flight_.front()->description() + ", " +
+         std::to_string(in_flight_.size() - 1) + " more queued";
+}
+
 std::string NcclBackend::describe_progress() const {
   const std::lock_guard lock(mutex_);
   std::ostringstream out;
-  out << "rank " << rank() << " of " << name() << ": ";
-  if (in_flight_.empty() && ended_.last())
-    out << "idle after " << ended_.last()->description();
-  else if (in_flight_.empty())
-    out << "idle, no operation so far";
-  else
-    out << as_of() << "in " << in_flight_.front()->description() << ", " << in_flight_.size() - 1
-        << " more queued";
-  out << "; " << ended_.share();
+  out << "rank " << rank() << " of " << name() << ": " << doing() << "; " << ended_.share();
   if (const auto failure = group_->failure()) out << "; failed: " << failure->message();
   out << ended_.lines(in_flight_.empty() ? 1 : 0);
   return out.str();
@@ -98,20 +98,27 @@ void NcclBackend::monitor() noexcept {
 void NcclBackend::watch() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    wake_.wait_for(lock, monitor_period, [&] { return stopping_ || news_; });
+    wake_.wait_for(lock, monitor_period, [&] { return stopping_ || has_news(); });
     if (stopping_) return;
     lock.unlock();
     obey_news();
     if (comparison_) comparison_->flush();
     group_->poll_background();
     if (!StepRecording::is_any_open()) check_in_flight();  // a moment, and then again
+    ask();
+    answer();
     announce_failure();
     lock.lock();
   }
 }
 
+bool NcclBackend::has_news() {
+  const std::lock_guard lock(news_mutex_);
+  return news_ || question_;
+}
+
 void NcclBackend::obey_news() {
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(news_mutex_);
   const auto reason = std::exchange(news_, std::nullopt);
   lock.unlock();
   if (reason) fail_under_way(Failure::from_peer(*reason));
@@ -144,11 +151,13 @@ std::optional<Failure> NcclBackend::failure_in_flight() {
   };
   if (const Departure* gone = departures_.before(work.collective()))
     return Failure::from_peer(context() + comm::describe(*gone, name()));
-  const auto overdue = work.overdue();
-  if (!overdue) return std::nullopt;
+  auto reason = work.overrun();
+  if (!reason && !work.is_overdue()) return std::nullopt;
   if (const Departure* gone = departures_.among(work.partners()))
     return Failure::from_peer(context() + comm::describe(*gone, name()));
-  return Failure::timeout(context() + *overdue);
+  if (!reason) reason = failure_of_overdue(work);
+  if (!reason) return std::nullopt;
+  return Failure::timeout(context() + *reason);
 }
 
 // As of the monitor's last look: the device is not asked.

@@ -33,7 +33,7 @@ std::array<Operation, 2> tiny_messages(int peer, NcclScratch& scratch,
 }
 
 // The monitor tells more of what is overdue than a call that waits, and is given the time for it.
-constexpr auto monitor_precedence = std::chrono::seconds(1);
+constexpr auto monitor_precedence = Inquiry::answer_timeout + std::chrono::seconds(1);
 
 }  // namespace
 
@@ -88,6 +88,7 @@ void NcclBackend::begin_watch(const WorkPtr& work) {
   const std::lock_guard lock(mutex_);
   limit_wait_for_the_gone(*work);
   in_flight_.push_back(work);
+  if (const auto last = work->collective()) begun_ = *last + 1;
 }
 
 // What the group failed in is told of.

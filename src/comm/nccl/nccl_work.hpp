@@ -48,8 +48,14 @@ class NcclWork final : public WorkState {
   void limit_run(std::chrono::milliseconds limit);
   /// Since when the device is known to have come to it; nothing before. @throws CudaError
   std::optional<NcclGroup::Clock::time_point> running_since();
-  /// In what it failed if it should have ended by now: "timed out ...".
-  std::optional<std::string> overdue();
+  /// In what it failed if it has used up what `limit_run` gave it: "did not end within ...".
+  std::optional<std::string> overrun();
+  /// Whether its time is over, which began with the call.
+  bool is_overdue() const { return NcclGroup::Clock::now() > deadline_; }
+  /// That time.
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  /// The number of the first operation: a message bears that of the collective it comes before.
+  std::uint64_t sequence() const { return first_.sequence; }
   /// Its group is about to fail: unless it has ended, its result is lost, and whoever reads results
   /// gets the failure until its caller was told. @throws CudaError
   void note_failure();
@@ -71,6 +77,7 @@ class NcclWork final : public WorkState {
   std::size_t operations_;
   std::optional<std::uint64_t> collective_;
   std::vector<int> partners_;
+  std::chrono::milliseconds timeout_;
   WorkTimes::Clock::time_point submitted_;
   NcclGroup::Clock::time_point deadline_;
   std::optional<NcclGroup::Clock::time_point> running_since_;

@@ -70,16 +70,29 @@ TEST(TcpJob, CutCableIsToldFromAStoppedRank) {
       << result.output;
 }
 
-TEST(MpiJob, EndlessLoopRunsIntoTheTimeoutAndEveryRankSaysWhatItDid) {
-  const auto result = mpi_job(3, "loop --device cpu", "LOCKSTEP_TIMEOUT=2");
+TEST_P(MpiFaults, EndlessLoopRunsIntoTheTimeoutAndEveryRankSaysWhatItDid) {
+  const auto result = mpi_job(3, std::string("loop --device ") + GetParam(), "LOCKSTEP_TIMEOUT=2");
   expect_quick_failure(result);
   EXPECT_THAT(result.output,
               AllOf(HasSubstr("in all_reduce #20"), HasSubstr("timed out after 2000"),
-                    HasSubstr("waiting for rank 1"),
+                    HasSubstr("waiting for rank 1"), Not(HasSubstr("waiting for rank 1, rank")),
                     HasSubstr("[rank 1] rank 1 of world: idle after all_reduce #19"),
                     HasSubstr("[rank 1]   before: all_reduce #18"),
                     HasSubstr("[rank 0]   before: all_reduce #15"),
                     HasSubstr("[rank 2] rank 2 of world: ")));
+}
+
+// Before its heartbeats are missed; over NCCL the others ask, and it cannot answer.
+TEST_P(MpiFaults, StoppedRankRunsIntoATimeoutThatIsShorterThanThatOfHeartbeats) {
+  const auto result = mpi_job(3, std::string("stop --device ") + GetParam(), "LOCKSTEP_TIMEOUT=2");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("in all_reduce #20"), HasSubstr("timed out after 2000"),
+                    HasSubstr("waiting for rank 1")));
+  if (GetParam() == std::string("cuda")) {
+    EXPECT_THAT(result.output, AllOf(HasSubstr("waiting for rank 1 (does not answer)"),
+                                     Not(HasSubstr("rank 2 (does not answer)"))));
+  }
 }
 
 TEST(MpiJob, LateRankIsWaitedFor) {

@@ -80,7 +80,7 @@ TEST_F(NcclJob, FirstMessageThatNobodyReceivesTimesOut) {
   const auto result = job("ignore-first-message", "LOCKSTEP_TIMEOUT=2");
   EXPECT_NE(result.exit_code, 0) << result.output;
   EXPECT_LT(result.seconds, 40 * timeout_multiplier) << result.output;
-  EXPECT_THAT(result.output, HasSubstr("timed out waiting for the other ranks"));
+  EXPECT_THAT(result.output, HasSubstr("timed out after 2000 ms, waiting for rank 1 ("));
 }
 
 TEST_F(NcclJob, FirstMessagesOfSeveralGroupsGoOnSideBySide) {
