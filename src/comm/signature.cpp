@@ -6,6 +6,7 @@
 #include <sstream>
 #include <vector>
 
+#include "comm/shortened.hpp"
 #include "core/fnv_hash.hpp"
 #include "lockstep/comm/errors.hpp"
 
@@ -65,9 +66,16 @@ Signature::Signature(const Operation& operation)
       kind(operation.kind),
       dtype(operation.dtype),
       reduction(operation.reduction.kind),
-      label_size(static_cast<std::uint8_t>(std::min(operation.label.size(), sizeof(label)))),
       captured(operation.captured) {
-  std::memcpy(label, operation.label.data(), label_size);
+  if (is_cut(operation.label))
+    set_label(shortened(operation.label, sizeof(label)));
+  else
+    set_label(operation.label);
+}
+
+void Signature::set_label(std::string_view text) {
+  label_size = static_cast<std::uint8_t>(text.size());
+  std::memcpy(label, text.data(), text.size());
 }
 
 bool Signature::agrees_with(const Signature& other) const {
@@ -92,7 +100,7 @@ bool Signature::pairs_with(const Signature& other) const {
          count == other.count && dtype == other.dtype && id == other.id && has_label_of(other);
 }
 
-std::string Signature::describe() const {
+std::string Signature::describe(std::string_view whole_label) const {
   std::ostringstream out;
   if (magic != expected_magic || kind > OperationKind::barrier || dtype > DType::boolean ||
       reduction > ReduceKind::scaled_sum) {
@@ -106,19 +114,18 @@ std::string Signature::describe() const {
   if (reduces(kind)) out << " (" << reduction << ')';
   if (has_root(kind)) out << " from rank " << peer;
   if (captured) out << " in a captured step";
-  if (label_size > 0) out << ' ' << quoted_label();
+  if (!whole_label.empty()) out << " '" << whole_label << '\'';
   if (id != CollectiveId{})
     out << " [owner " << id.owner << ", step " << id.step << ", part " << id.part << ']';
   return out.str();
 }
 
-std::string Signature::quoted_label() const {
-  return detail::concat(
-      '\'', std::string_view(label, std::min<std::size_t>(label_size, sizeof(label))), '\'');
+std::string_view Signature::short_label() const {
+  return {label, std::min<std::size_t>(label_size, sizeof(label))};
 }
 
-std::string describe(const Signature& first, std::size_t operations) {
-  std::string text = first.describe();
+std::string describe(const Signature& first, std::size_t operations, std::string_view label) {
+  std::string text = first.describe(label);
   if (operations > 1) text += " and " + std::to_string(operations - 1) + " more of its batch";
   return text;
 }

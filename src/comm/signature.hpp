@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "comm/operation.hpp"
 
@@ -25,7 +26,7 @@ struct Signature {
   std::uint8_t label_size = 0;
   /// Not 0: launched with a graph, which NCCL wants on all ranks alike. No bool: any byte may come.
   std::uint8_t captured = 0;
-  char label[247] = {};  ///< the beginning of it, for the other ranks' messages
+  char label[247] = {};  ///< as much of it as there is room for, for the other ranks' messages
 
   static constexpr std::uint64_t expected_magic = 0x6C6F636B73746570;  // "lockstep"
 
@@ -43,15 +44,31 @@ struct Signature {
   /// True if both have the same label, or one has none.
   bool has_label_of(const Signature& other) const;
   /// "all_reduce #12 of 1024 f32 (sum) 'bucket 3'".
-  std::string describe() const;
-  /// "'bucket 3'", as much as there is of it.
-  std::string quoted_label() const;
+  std::string describe() const { return describe(short_label()); }
+  /// The same with the whole label, which is not in here.
+  std::string describe(std::string_view whole_label) const;
+  /// The label, or its beginning.
+  std::string_view short_label() const;
+  /// True if the label is longer than that.
+  static bool is_cut(std::string_view whole_label) { return whole_label.size() > sizeof(label); }
+
+ private:
+  void set_label(std::string_view text);
 };
 
 /// What operations that start as one are: the first, and how many follow.
-std::string describe(const Signature& first, std::size_t operations);
+/// @param label the whole one of the first.
+std::string describe(const Signature& first, std::size_t operations, std::string_view label);
+inline std::string describe(const Signature& first, std::size_t operations) {
+  return describe(first, operations, first.short_label());
+}
 inline std::string describe(std::span<const Operation> operations) {
   return describe(Signature(operations.front()), operations.size());
+}
+/// The same with the whole label, which may take thousands of bytes: for what this rank says of its
+/// own operation.
+inline std::string describe_in_full(std::span<const Operation> operations) {
+  return describe(Signature(operations.front()), operations.size(), operations.front().label);
 }
 
 /// What two ranks called that mean different messages, for people.

@@ -67,8 +67,26 @@ std::string list_of(const std::vector<int>& ranks) {
 // -----------------------------------------------------------------------------------------------
 
 void SignatureComparison::note(const std::string& group, int rank, int size,
-                               const Signature& signature) {
+                               const Signature& signature, std::string_view label) {
+  if (compares_here_ && Signature::is_cut(label)) keep_label(signature, label);
   append_entry({.group = group, .number = signature.sequence}, rank, size, signature);
+}
+
+// What is late is reported a second after its call.
+void SignatureComparison::keep_label(const Signature& signature, std::string_view label) {
+  constexpr std::size_t most = 64;
+  const std::lock_guard lock(noted_mutex_);
+  const auto has_hash = [&](const auto& kept) { return kept.first == signature.label_hash; };
+  if (std::ranges::any_of(long_labels_, has_hash)) return;
+  if (long_labels_.size() == most) long_labels_.pop_front();
+  long_labels_.emplace_back(signature.label_hash, label);
+}
+
+std::string SignatureComparison::whole_label_of(const Signature& signature) {
+  const std::lock_guard lock(noted_mutex_);
+  for (const auto& [hash, label] : long_labels_)
+    if (hash == signature.label_hash) return label;
+  return {};
 }
 
 void SignatureComparison::note_message(const std::string& group, int rank, int size,
@@ -241,12 +259,17 @@ std::string SignatureComparison::describe(const Key& key, const Collective& coll
   for (std::size_t i = 0; i < parties.size(); ++i) {
     const auto& [signature, ranks] = parties[i];
     text << (i ? ", " : "") << list_of(ranks) << (is_end ? " with " : " called ")
-         << (is_end ? signature->quoted_label() : signature->describe());
+         << (is_end ? detail::concat('\'', signature->short_label(), '\'') : signature->describe());
   }
   if (is_end)
     text << "; all ranks must do the same";
   else
     text << describe_difference(*parties.front().first, *parties.back().first);
+  for (const auto& [signature, ranks] : parties)
+    if (const std::string label = whole_label_of(*signature); !label.empty()) {
+      text << "; in full, of " << list_of(ranks) << ": '" << label << '\'';
+      break;
+    }
   return text.str();
 }
 

@@ -3,11 +3,13 @@
 #include <chrono>
 #include <compare>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "comm/signature.hpp"
@@ -39,8 +41,10 @@ class SignatureComparison : public RefCounted {
       : compares_here_(!send), send_(std::move(send)), report_(std::move(report)) {}
 
   /// This rank's call of a collective in a group. Never blocks on another rank.
-  /// @param size number of the group's ranks.
-  void note(const std::string& group, int rank, int size, const Signature& signature);
+  /// @param size number of the group's ranks. @param label the whole one; without it a message has
+  /// what the signature has of it.
+  void note(const std::string& group, int rank, int size, const Signature& signature,
+            std::string_view label = {});
   /// This rank's end of a message to or from the signature's peer.
   /// @param number how many messages the one rank has sent the other before.
   void note_message(const std::string& group, int rank, int size, const Signature& signature,
@@ -84,7 +88,9 @@ class SignatureComparison : public RefCounted {
   void send(std::string batch);
   void report(const std::string& message);
   void report_late();
-  static std::string describe(const Key& key, const Collective& collective);
+  std::string describe(const Key& key, const Collective& collective);
+  void keep_label(const Signature& signature, std::string_view label);
+  std::string whole_label_of(const Signature& signature);
   static std::string describe_replays(const Collective& collective);
 
   const bool compares_here_;
@@ -94,6 +100,8 @@ class SignatureComparison : public RefCounted {
 
   std::mutex noted_mutex_;
   std::vector<std::string> noted_;  // batches; the last one is open
+  // Rank 0: its own last labels that do not fit into signatures, by their hashes.
+  std::deque<std::pair<std::uint64_t, std::string>> long_labels_;
 
   std::mutex pending_mutex_;
   std::map<Key, Collective> pending_;         // rank 0: not all ranks have called these

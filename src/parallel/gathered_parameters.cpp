@@ -10,6 +10,7 @@
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "lockstep/tensor/memory_gate.hpp"
+#include "parallel/names.hpp"
 
 namespace lockstep::parallel {
 
@@ -123,8 +124,9 @@ void GatheredParameters::start(std::size_t bucket) {
     name_memory(memory + static_cast<std::size_t>(state.offsets[k]) * size_of(parameter.dtype()),
                 parameter.nbytes(), name);
   }
-  const std::string label = detail::concat("parameters of bucket ", bucket, " after ",
-                                           state.updates, " updates, for ", user());
+  const std::string label =
+      detail::concat("parameters of bucket ", bucket, " after ", state.updates, " updates, for ",
+                     user(), " (", names_of(parameters_, state.parameters), ')');
   const comm::Work gather = group_->all_gather(
       {state.own.data_ptr(), state.own.numel(), state.own.dtype()},
       {memory, state.numel, state.own.dtype()}, {}, {.label = label, .id = identify_(bucket)});

@@ -11,6 +11,7 @@
 #include "parallel/gather_gate.hpp"
 #include "parallel/gathered_parameters.hpp"
 #include "parallel/group_memory.hpp"
+#include "parallel/names.hpp"
 #include "runtime/step_recording.hpp"
 #include "tensor/write_note.hpp"
 
@@ -192,11 +193,14 @@ comm::Work ParameterShards::start_gather(std::size_t bucket, Writer writer) cons
   const Tensor& values = values_[bucket];
   const std::int64_t part = averages_[bucket].numel();
   const Tensor own = values.slice(0, part * group_->rank(), part * (group_->rank() + 1));
-  const auto label = [bucket, writer] {
-    if (writer == Writer::update) return detail::concat("updated parameters of bucket ", bucket);
+  const auto label = [this, bucket, writer] {
+    const std::string names = names_of(parameters_, members_[bucket]);
+    if (writer == Writer::update)
+      return detail::concat("updated parameters of bucket ", bucket, " (", names, ')');
     return detail::concat("parameters of bucket ", bucket,
                           ", as its shards were written to (every rank must write to its own, also "
-                          "where they are empty)");
+                          "where they are empty): ",
+                          names);
   };
   const std::string told = label();
   comm::CollectiveOptions options{.label = told, .id = identify_(bucket)};

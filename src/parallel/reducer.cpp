@@ -344,13 +344,13 @@ comm::Work Reducer::start_collective(
 /// What a bucket's collective says to the other ranks; the first one tells what led to it.
 std::string Reducer::label_of(std::size_t bucket, std::size_t collective) {
   if (collective > 0)
-    return detail::concat(buckets_[bucket].label, ", collective ", collective + 1);
+    return detail::concat(buckets_[bucket].full_label, ", collective ", collective + 1);
   std::string told;
   if (bucket == 0)
     for (const std::string& each :
          {updates_.take(), kept_, tree_ ? tree_->describe_random_numbers() : std::string()})
       if (!each.empty()) told += each + ": ";
-  return told + buckets_[bucket].label;
+  return told + buckets_[bucket].full_label;
 }
 
 void Reducer::note_time(const comm::Work& work) {
@@ -425,15 +425,6 @@ void Reducer::fail_backward(const std::string& reason) noexcept {
   group_->abort(detail::concat("rank ", group_->rank(), ": a backward failed: ", reason));
   // Some are averages, some this rank's own, and buckets may still be written.
   for (const auto& leaf : leaves_) leaf->clear_gradient();
-}
-
-std::string Reducer::names_of(std::span<const std::size_t> indices) const {
-  constexpr std::size_t shown = 8;
-  std::string names;
-  for (std::size_t i = 0; i < std::min(indices.size(), shown); ++i)
-    names += (i ? ", " : "") + parameters_[indices[i]].first;
-  if (indices.size() > shown) names += detail::concat(" and ", indices.size() - shown, " more");
-  return names;
 }
 
 }  // namespace lockstep::parallel

@@ -10,6 +10,7 @@
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "parallel/group_memory.hpp"
+#include "parallel/names.hpp"
 #include "runtime/step_recording.hpp"
 
 // The arrays of a reducer's buckets: how they are laid out, and laid out again.
@@ -22,8 +23,13 @@ Reducer::BucketState Reducer::make_bucket(const Bucket& plan, std::size_t number
     bucket.averages = empty({plan.numel / group_->size()}, {plan.dtype, plan.device});
   const std::uint64_t layout = lockstep::detail::fnv_hash(
       plan.parameters.data(), plan.parameters.size() * sizeof plan.parameters[0]);
-  bucket.label = detail::concat("bucket ", number, " (", names_of(plan.parameters), ") #",
-                                layout % 10'000);  // as names may be left out
+  const auto label = [&](std::size_t names) {  // the layout's number, as names may be left out
+    return detail::concat("bucket ", number, " (", names_of(parameters_, plan.parameters, names),
+                          ") #", layout % 10'000);
+  };
+  constexpr std::size_t few = 8;
+  bucket.label = label(few);
+  bucket.full_label = label(most_names);
   return bucket;
 }
 

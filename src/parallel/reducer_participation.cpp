@@ -4,6 +4,7 @@
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/parallel/reducer.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "parallel/names.hpp"
 
 // Which parameters take part in a step: on this rank, on any, and whether as in the first one.
 
@@ -49,7 +50,8 @@ void Reducer::check_all_ready() {
   for (std::size_t i = 0; i < ready_.size(); ++i)
     if (!ready_[i]) missing.push_back(i);
   std::string message = detail::concat(
-      rank_of(*group_), "backward did not reach these parameters: ", names_of(missing), ".");
+      rank_of(*group_), "backward did not reach these parameters: ", names_of(parameters_, missing),
+      ".");
   if (options_.static_graph)
     message +=
         " The first one did, and static_graph promised that all steps use the same parameters; "

@@ -83,6 +83,21 @@ TEST_F(SignatureComparisonOfThreeRanks, NamesRanksAndWhatTheyCalled) {
                     HasSubstr("rank 2 called all_reduce #7 of 9 f32 (sum) 'bucket 0'")));
 }
 
+// Signatures have not all of it.
+TEST_F(SignatureComparisonOfThreeRanks, ShowsALongLabelOfRankZerosInFull) {
+  std::string label = "bucket 0 (";
+  for (int i = 0; i < 60; ++i) label += "layer" + std::to_string(i) + ", ";
+  const Signature own = all_reduce(7, 8, label);
+  hub_->note("world", 0, 3, own, label);
+  hub_->flush();
+  call(1, all_reduce(7, 8, label));
+  call(2, all_reduce(7, 9, label));
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_THAT(reports_[0], AllOf(HasSubstr("...', rank 2 called all_reduce #7 of 9"),
+                                 HasSubstr("; in full, of ranks 0, 1: 'bucket 0 (layer0, "),
+                                 HasSubstr("layer58, layer59, '")));
+}
+
 TEST_F(SignatureComparisonOfThreeRanks, DoesNotWaitForARankThatNeverCalls) {
   call(0, all_reduce(0, 8));
   call(1, all_reduce(0, 9));

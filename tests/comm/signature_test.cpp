@@ -30,6 +30,17 @@ TEST(Signature, LongLabelsThatBeginAlikeStillDiffer) {
   EXPECT_FALSE(all_reduce_of(4, beginning + "a").agrees_with(all_reduce_of(4, beginning + "b")));
 }
 
+TEST(Signature, LongLabelsEndWithAWholeWordForOthersAndAreWholeInFull) {
+  Operation operation{.kind = OperationKind::barrier};
+  for (int i = 0; i < 60; ++i) operation.label += "layer" + std::to_string(i) + ", ";
+  const std::string shorter(Signature(operation).short_label());
+  EXPECT_THAT(shorter, ::testing::EndsWith(", ..."));
+  EXPECT_GT(shorter.size(), 230U);
+  EXPECT_EQ(operation.label.find(shorter.substr(0, shorter.size() - 3)), 0U);
+  EXPECT_THAT(describe({&operation, 1}), ::testing::EndsWith(", ...'"));
+  EXPECT_THAT(describe_in_full({&operation, 1}), ::testing::HasSubstr("layer59, '"));
+}
+
 // A rank that leaves out a step calls the same operation, on as many elements, at the same place.
 TEST(Signature, TellsTheStepsOfOneOwnerApart) {
   Operation operation;

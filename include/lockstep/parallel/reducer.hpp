@@ -219,8 +219,9 @@ class Reducer final : private autograd::GradientSink {
  private:
   struct BucketState {
     Tensor array;
-    Tensor averages;  // the array, or another for this rank's part
-    std::string label;
+    Tensor averages;         // the array, or another for this rank's part
+    std::string label;       // with some of the names of its parameters
+    std::string full_label;  // of its collectives: with all, or many
     std::size_t waiting = 0;
     std::unique_ptr<GradBucket> gradients;
     BucketExchange exchange;
@@ -296,7 +297,6 @@ class Reducer final : private autograd::GradientSink {
   void tell_of_unused();
   std::vector<std::int32_t> sum_over_ranks(const std::vector<bool>& used) const;
   void take_over_results();
-  std::string names_of(std::span<const std::size_t> indices) const;
 
   std::vector<NamedParameter> parameters_;
   std::vector<IntrusivePtr<autograd::LeafNode>> leaves_;

@@ -8,6 +8,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "comm/shortened.hpp"
+
 namespace lockstep::comm::control {
 namespace {
 
@@ -19,7 +21,7 @@ struct Header {
 };
 
 std::string bytes_of(const Message& message) {
-  const std::string_view text = std::string_view(message.text).substr(0, max_text);
+  const std::string text = shortened(message.text, max_text);
   const Header header{.type = message.type,
                       .exit_code = message.exit_code,
                       .length = static_cast<std::uint32_t>(text.size())};

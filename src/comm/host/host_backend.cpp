@@ -157,10 +157,10 @@ std::string HostBackend::describe_progress() const {
   std::chrono::duration<double> so_far{};
   if (running_) {
     if (running_->started() != Clock::time_point{}) so_far = Clock::now() - running_->started();
-    out << "in " << running_->description() << " for " << std::setprecision(3) << so_far.count()
-        << " s, " << queue_.size() << " more queued";
+    out << "in " << running_->full_description() << " for " << std::setprecision(3)
+        << so_far.count() << " s, " << queue_.size() << " more queued";
   } else if (ended_.last()) {
-    out << "idle after " << ended_.last()->description();
+    out << "idle after " << ended_.last()->full_description();
   } else {
     out << "idle, no operation so far";
   }
@@ -220,7 +220,8 @@ Failure HostBackend::failure_of_gone_peer(Operations operations, const PeerGone&
 }
 
 std::string HostBackend::context(Operations operations) const {
-  return "rank " + std::to_string(rank()) + " of " + name() + ", in " + describe(operations);
+  return "rank " + std::to_string(rank()) + " of " + name() + ", in " +
+         describe_in_full(operations);
 }
 
 }  // namespace lockstep::comm::host

@@ -58,6 +58,8 @@ class HostWork final : public WorkState {
 
   /// What it is, for messages.
   std::string description() const { return describe(operations()); }
+  /// The same with the whole of its label.
+  std::string full_description() const { return describe_in_full(operations()); }
 
   /// When it was handed over.
   WorkTimes::Clock::time_point submitted() const { return times_.submitted; }

@@ -85,7 +85,8 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   void ask();
   void answer();
   Standing standing_in(std::uint64_t collective);
-  std::string doing() const;
+  enum class Words : bool { few, all };  // of labels
+  std::string doing(Words words) const;
   void fail_under_way(const Failure& failure) noexcept;
   void limit_wait_for_the_gone(NcclWork& work);
   void announce_failure();

@@ -72,6 +72,7 @@ void NcclBackend::begin_launch(Captured& captured) {
 void NcclBackend::end_launch(Captured& captured) {
   const WorkPtr work = std::exchange(captured.work, {});
   work->finish(current_stream(device()));
+  work->rename(captured.operations);
   begin_watch(work);
   raise_if_lost(*work);
 }

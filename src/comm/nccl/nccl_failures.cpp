@@ -66,17 +66,21 @@ std::string NcclBackend::as_of() const {
 }
 
 // With the mutex held.
-std::string NcclBackend::doing() const {
+std::string NcclBackend::doing(Words words) const {
+  const auto text = [words](const NcclWork& work) {
+    return words == Words::all ? work.full_description() : work.description();
+  };
   if (in_flight_.empty() && !ended_.last()) return "idle, no operation so far";
-  if (in_flight_.empty()) return "idle after " + ended_.last()->description();
-  return as_of() + "in " + in_flight_.front()->description() + ", " +
+  if (in_flight_.empty()) return "idle after " + text(*ended_.last());
+  return as_of() + "in " + text(*in_flight_.front()) + ", " +
          std::to_string(in_flight_.size() - 1) + " more queued";
 }
 
 std::string NcclBackend::describe_progress() const {
   const std::lock_guard lock(mutex_);
   std::ostringstream out;
-  out << "rank " << rank() << " of " << name() << ": " << doing() << "; " << ended_.share();
+  out << "rank " << rank() << " of " << name() << ": " << doing(Words::all) << "; "
+      << ended_.share();
   if (const auto failure = group_->failure()) out << "; failed: " << failure->message();
   out << ended_.lines(in_flight_.empty() ? 1 : 0);
   return out.str();
@@ -147,7 +151,8 @@ std::optional<Failure> NcclBackend::failure_in_flight() {
   if (const auto since = in_flight_.front()->running_since()) running_since_ = *since;
   NcclWork& work = *in_flight_.front();
   const auto context = [&] {
-    return "rank " + std::to_string(rank()) + " of " + name() + ", in " + work.description() + ": ";
+    return "rank " + std::to_string(rank()) + " of " + name() + ", in " + work.full_description() +
+           ": ";
   };
   if (const Departure* gone = departures_.before(work.collective()))
     return Failure::from_peer(context() + comm::describe(*gone, name()));

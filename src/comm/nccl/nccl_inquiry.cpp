@@ -69,7 +69,7 @@ void NcclBackend::answer() {
 Standing NcclBackend::standing_in(std::uint64_t collective) {
   const std::lock_guard lock(mutex_);
   Standing own{.rank = rank(), .collective = collective, .is_behind = begun_ <= collective};
-  own.doing = doing();
+  own.doing = doing(Words::few);
   const auto found = std::ranges::find_if(
       in_flight_, [&](const WorkPtr& work) { return work->collective() >= collective; });
   if (own.is_behind || found == in_flight_.end() || StepRecording::is_any_open()) return own;

@@ -126,7 +126,8 @@ void NcclBackend::enqueue_all(std::span<const Operation> operations) {
 void NcclBackend::tell(const Operation& operation) {
   if (!comparison_ || size() == 1) return;
   const Signature signature(operation);
-  if (!operation.is_point_to_point()) return comparison_->note(name(), rank(), size(), signature);
+  if (!operation.is_point_to_point())
+    return comparison_->note(name(), rank(), size(), signature, operation.label);
   std::pair way{rank(), operation.peer};
   if (operation.kind == OperationKind::receive) std::swap(way.first, way.second);
   comparison_->note_message(name(), rank(), size(), signature, messages_[way]++);

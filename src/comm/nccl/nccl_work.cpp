@@ -20,6 +20,7 @@ NcclWork::NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream,
       started_(group_->device(), true),
       done_(group_->device(), true),
       first_(operations.front()),
+      label_(operations.front().label),
       operations_(operations.size()),
       collective_(last_collective(operations)),
       partners_(partners_of(operations)),
@@ -29,7 +30,10 @@ NcclWork::NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream,
   if (!is_captured()) started_.record(stream);
 }
 
-std::string NcclWork::description() const { return describe(first_, operations_); }
+void NcclWork::rename(std::span<const Operation> operations) {
+  first_ = Signature(operations.front());
+  label_ = operations.front().label;
+}
 
 void NcclWork::wait() {
   raise_if_failed();

@@ -38,7 +38,11 @@ class NcclWork final : public WorkState {
   void release_memory() noexcept override;
 
   /// What it is, for messages.
-  std::string description() const;
+  std::string description() const { return describe(first_, operations_); }
+  /// The same with the whole of its label.
+  std::string full_description() const { return describe(first_, operations_, label_); }
+  /// Takes over what the operations are called now: of a captured step, in this launch.
+  void rename(std::span<const Operation> operations);
   /// The number of the last collective in it; none for sends and receives.
   std::optional<std::uint64_t> collective() const { return collective_; }
   /// The ranks at the other end of its sends and receives.
@@ -74,6 +78,7 @@ class NcclWork final : public WorkState {
   std::atomic<bool> is_queued_{false};
   Event started_, done_;
   Signature first_;
+  std::string label_;
   std::size_t operations_;
   std::optional<std::uint64_t> collective_;
   std::vector<int> partners_;

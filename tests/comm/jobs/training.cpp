@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 #include "comm/jobs/event.hpp"
 #include "lockstep/autograd/ops.hpp"
@@ -15,7 +17,9 @@
 #include "lockstep/optim/clip.hpp"
 #include "lockstep/optim/sgd.hpp"
 #include "lockstep/parallel/divergence_check.hpp"
+#include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "lockstep/train/step_graph.hpp"
 
 namespace lockstep::testing {
 namespace {
@@ -85,6 +89,75 @@ int skip_a_backward(Session& session, int culprit) {
     if (session.rank() != culprit || step != 2) loss.backward();
   }
   return say_the_end(session, *model);
+}
+
+/// A model whose names do not fit into a signature.
+struct Tower {
+  nn::ModulePtr<nn::Sequential> layers;
+  DistributedDataParallel<nn::Sequential> replica;
+  optim::SGD optimizer;
+  Tensor x;
+
+  explicit Tower(const Session& session)
+      : layers(on_device(session.device())),
+        replica(layers, session.world()),
+        optimizer(replica.named_parameters(), {.lr = 0.125}),
+        x(full({2, 4}, 1.0, {.device = session.device()})) {}
+
+  static nn::ModulePtr<nn::Sequential> on_device(Device device) {
+    auto layers = nn::make<nn::Sequential>();
+    for (int layer = 0; layer < 20; ++layer)
+      layers->append("encoder_layer_" + std::to_string(layer), nn::make<nn::Linear>(4, 4));
+    layers->to(device);
+    return layers;
+  }
+  Tensor loss() { return mean(square(replica(x))); }
+  void update(const Tensor& loss) {
+    loss.backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+};
+
+void hang(const Session& session) {
+  synchronize(current_stream(session.device()));
+  note_event();
+  std::this_thread::sleep_for(std::chrono::seconds(60));
+}
+
+// One rank leaves out the rest of the third step, or hangs there.
+int train_a_tower(Session& session, int culprit, bool hangs) {
+  Tower tower(session);
+  for (int step = 1; step <= steps; ++step) {
+    const Tensor loss = tower.loss();
+    const bool is_odd = session.rank() == culprit && step == 3;
+    if (is_odd && hangs) hang(session);
+    if (is_odd) {
+      note_event();
+      continue;
+    }
+    tower.update(loss);
+  }
+  session.world()->barrier().synchronize();
+  return 0;
+}
+
+// One rank hangs between launches of a captured step.
+int replay_a_tower(Session& session, int culprit) {
+  Tower tower(session);
+  StepGraph graph(
+      [&](std::span<const Tensor>) -> std::vector<Tensor> {
+        const Tensor loss = tower.loss();
+        tower.update(loss);
+        return {loss};
+      },
+      {.num_warmup_iters = 2, .group = session.world()});
+  for (int step = 1; step <= 6; ++step) {
+    if (session.rank() == culprit && step == 6) hang(session);
+    graph({tower.x});
+  }
+  session.world()->barrier().synchronize();
+  return 0;
 }
 
 // One rank takes its time: twenty times the others', and more.
@@ -187,6 +260,9 @@ std::map<std::string, std::function<int(Session&, int culprit)>> training_modes(
           {"flipped-bit", train_with_a_flipped_bit},
           {"skip-backward", skip_a_backward},
           {"slow-training", train_slowly},
+          {"hang-in-tower", [](Session& s, int c) { return train_a_tower(s, c, true); }},
+          {"hang-in-captured-tower", replay_a_tower},
+          {"skip-step-of-tower", [](Session& s, int c) { return train_a_tower(s, c, false); }},
           {"wrap-again", [](Session& s, int) { return wrap_again_and_again(s); }}};
 }
 

@@ -1,9 +1,57 @@
 // Jobs that train, of which a rank does otherwise than the others.
 
+#include <regex>
+#include <string>
+
 #include "comm/jobs/jobs.hpp"
 
 namespace lockstep::testing {
 namespace {
+
+// The job's one message, without what ranks did before.
+std::string line_of_error(const std::string& output) {
+  static const std::regex error(R"((^|\n)(\[rank \d+\] )?error: [^\n]*)");
+  std::smatch found;
+  return std::regex_search(output, found, error) ? found.str() : std::string();
+}
+
+void expect_all_parameters_of_the_tower(const std::string& text) {
+  for (int layer = 0; layer < 20; ++layer)
+    for (const std::string name : {".weight", ".bias"})
+      EXPECT_THAT(text, HasSubstr("encoder_layer_" + std::to_string(layer) + name));
+}
+
+TEST_P(MpiFaults, TimeoutInABucketNamesItsParameters) {
+  const auto result =
+      mpi_job(2, std::string("hang-in-tower --device ") + GetParam(), "LOCKSTEP_TIMEOUT=2");
+  expect_quick_failure(result);
+  const std::string error = line_of_error(result.output);
+  EXPECT_THAT(error, AllOf(HasSubstr("after update 2"), HasSubstr("bucket 0 ("),
+                           HasSubstr("timed out after 2000 ms, waiting for rank 1")))
+      << result.output;
+  expect_all_parameters_of_the_tower(error);
+}
+
+TEST(MpiJobOnGpus, TimeoutInACapturedStepNamesParameters) {
+  const std::string reason = missing("cuda", 2);
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  const auto result = mpi_job(2, "hang-in-captured-tower --device cuda", "LOCKSTEP_TIMEOUT=2");
+  expect_quick_failure(result);
+  const std::string error = line_of_error(result.output);
+  EXPECT_THAT(error, AllOf(HasSubstr("in a captured step '40 parameters after update 5"),
+                           HasSubstr("timed out after 2000 ms, waiting for rank 1")))
+      << result.output;
+  expect_all_parameters_of_the_tower(error);
+}
+
+TEST_P(MpiFaults, DisagreementAboutABucketNamesItsParameters) {
+  const auto result = job(2, "skip-step-of-tower");
+  expect_quick_failure(result);
+  const std::string error = line_of_error(result.output);
+  EXPECT_THAT(error, AllOf(HasSubstr("disagree"), HasSubstr("step 3"), HasSubstr("step 4")))
+      << result.output;
+  expect_all_parameters_of_the_tower(error);
+}
 
 TEST_P(MpiFaults, RankThatSkipsABackwardIsNamed) {
   const auto result = job(2, "skip-backward");
