@@ -43,6 +43,8 @@ void Scheduler::finish(const TaskPtr& task) {
   task->done = true;
   task->after.clear();
   Queue& queue = *task->queue;
+  if (task->waiting_since) queue.waited += Clock::now() - *task->waiting_since;
+  task->waited = queue.waited;
   queue.waiting.pop_front();
   ++finished_;
   if (queue.retired && queue.waiting.empty()) retire(queue);

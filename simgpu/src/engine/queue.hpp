@@ -30,7 +30,8 @@ class Queue {
   std::uint64_t queued = 0;     ///< tasks so far
   VectorClock clock;            ///< after the youngest task
   VirtualTime free_at = 0;      ///< the end of the youngest task
-  bool retired = false;         ///< ends when nothing waits
+  std::chrono::steady_clock::duration waited{};  ///< for peers, by the tasks that are done
+  bool retired = false;                          ///< ends when nothing waits
 };
 
 }  // namespace simgpu

@@ -49,6 +49,8 @@ struct Task {
   /// When it was first tried in vain, because its peers were not there.
   std::optional<std::chrono::steady_clock::time_point> waiting_since;
   std::chrono::steady_clock::time_point last_try;
+  /// Once it is done: how long it, and those before it in its queue, have waited for peers.
+  std::chrono::steady_clock::duration waited{};
 
   /// Before the other one in virtual time.
   bool precedes(const Task& other) const {

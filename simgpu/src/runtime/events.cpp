@@ -94,6 +94,15 @@ cudaError_t wait(cudaStream_t stream_handle, cudaEvent_t handle, bool is_externa
   return cudaSuccess;
 }
 
+// Other processes have no part in the virtual clock: what a collective waits for them counts apart,
+// between events of its stream.
+float milliseconds_waited_for_peers(const CUevent_st& start, const CUevent_st& end) {
+  if (start.queue != end.queue || end.task == nullptr) return 0;
+  std::chrono::duration<float, std::milli> waited = end.task->waited;
+  if (start.task != nullptr) waited -= start.task->waited;
+  return waited.count();
+}
+
 enum class Unfinished { is_waited_for, is_not_ready };
 
 /// Orders the host behind what the event recorded.
@@ -135,7 +144,7 @@ cudaError_t elapsed(float* milliseconds, cudaEvent_t start_handle, cudaEvent_t e
   const float ticks = static_cast<float>(end->time) - static_cast<float>(start->time);
   for (const TaskPtr& task : {TaskPtr(start->task), TaskPtr(end->task)})
     if (!machine.scheduler().is_done(task, lock)) return cudaErrorNotReady;
-  *milliseconds = ticks * milliseconds_per_tick;
+  *milliseconds = ticks * milliseconds_per_tick + milliseconds_waited_for_peers(*start, *end);
   return cudaSuccess;
 }
 

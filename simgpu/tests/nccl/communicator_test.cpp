@@ -195,6 +195,37 @@ TEST_F(NcclCommunicators, CollectivesOnSeveralStreamsKeepTheirOrder) {
   });
 }
 
+// As a kernel of NCCL's does that spins until its peers are there.
+TEST_F(NcclCommunicators, CollectivesTakeWhatTheyWaitForALateRank) {
+  testing::with_threads(2, [](Rank& self) {
+    const DeviceArray<float> x(std::vector<float>(8, 1.0F));
+    const auto milliseconds = [&] {
+      cudaEvent_t start = nullptr, end = nullptr;
+      cudaEventCreate(&start);
+      cudaEventCreate(&end);
+      cudaEventRecord(start, self.stream);
+      EXPECT_EQ(ncclAllReduce(x.data(), x.data(), x.count(), ncclFloat, ncclSum, self.communicator,
+                              self.stream),
+                ncclSuccess);
+      cudaEventRecord(end, self.stream);
+      self.synchronize();
+      float taken = 0;
+      EXPECT_EQ(cudaEventElapsedTime(&taken, start, end), cudaSuccess);
+      cudaEventDestroy(start);
+      cudaEventDestroy(end);
+      return taken;
+    };
+    milliseconds();
+    constexpr auto late = std::chrono::milliseconds(200);
+    if (self.rank == 1) std::this_thread::sleep_for(late);
+    if (self.rank == 0) {
+      EXPECT_GT(milliseconds(), 100.0F);
+    } else {
+      milliseconds();
+    }
+  });
+}
+
 TEST_F(NcclCommunicators, AbortEndsWhatWaits) {
   testing::with_threads(2, [](Rank& self) {
     const DeviceArray<int> data({1});

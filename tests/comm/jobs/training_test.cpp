@@ -4,6 +4,7 @@
 #include <string>
 
 #include "comm/jobs/jobs.hpp"
+#include "support/machine_load.hpp"
 
 namespace lockstep::testing {
 namespace {
@@ -75,11 +76,13 @@ TEST_P(MpiFaults, LateRankIsWaitedForAndNamedInTheEnd) {
   const auto result = mpi_job(3, std::string("slow-training --device ") + GetParam());
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(occurrences(result.output, "ends with"), 3u) << result.output;
+  const std::string words = "rank 1 held the others up for ";
+  const std::size_t at = result.output.find(words);
+  ASSERT_NE(at, std::string::npos) << result.output;
+  // It takes twenty times what the others take; on a busy machine these come late, too.
+  const double share = std::stod(result.output.substr(at + words.size()));
+  EXPECT_GE(share * machine_load(), 80) << result.output;
   EXPECT_THAT(result.output, HasSubstr("% of the last 19 steps"));
-  // By the simulated GPU's clock collectives begin once all ranks are there.
-  if (GetParam() == std::string("cpu")) {
-    EXPECT_THAT(result.output, HasSubstr("rank 1 held the others up for "));
-  }
 }
 
 TEST_P(MpiFaults, RankWithAnotherLearningRateIsNamed) {
