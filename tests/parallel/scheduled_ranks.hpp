@@ -62,6 +62,7 @@ class Schedule {
     std::unique_lock lock(mutex_);
     const auto call = std::make_shared<Call>(Call{std::move(operation)});
     call->operation.sequence = of(rank).calls++;
+    of(rank).launches.push_back(comm::Signature(call->operation).describe());
     if (failure_)
       end(*call, failure_);
     else
@@ -84,9 +85,19 @@ class Schedule {
 
   /// Ranks that waited for each other, if that was how it ended.
   const std::string& deadlock() const { return deadlock_; }
-  /// What each rank started, in order.
+  /// What a rank started, in its own order; also what was carried out never, because ranks failed.
   const std::vector<std::string>& launches(int rank) const {
     return ranks_[static_cast<std::size_t>(rank)].launches;
+  }
+  /// The first launch of a rank that is another one than rank 0's at that place; empty if there is
+  /// none. A rank may have made fewer of them.
+  std::string difference_of_launches() const {
+    for (int rank = 1; rank < std::ssize(ranks_); ++rank)
+      for (std::size_t i = 0; i < std::min(launches(0).size(), launches(rank).size()); ++i)
+        if (launches(rank)[i] != launches(0)[i])
+          return "rank 0 launched " + launches(0)[i] + ", rank " + std::to_string(rank) + ' ' +
+                 launches(rank)[i];
+    return {};
   }
 
  private:
@@ -167,7 +178,6 @@ class Schedule {
     for (Rank& rank : ranks_) {
       calls.push_back(rank.pending.front());
       signatures.emplace_back(calls.back()->operation);
-      rank.launches.push_back(signatures.back().describe());
     }
     try {
       comm::require_agreement(signatures, "world");
