@@ -95,7 +95,7 @@ using DeviceAndEnd = std::tuple<const char*, const char*>;
 class MpiLostRank : public ::testing::TestWithParam<DeviceAndEnd> {};
 
 void expect_lost_rank(const CommandResult& result) {
-  expect_quick_failure(result);
+  expect_failure_within(5, result);
   EXPECT_THAT(result.output, AllOf(HasSubstr("[rank 0] error: rank 1 (host "), HasSubstr("pid "),
                                    HasSubstr("was lost: connection closed")));
 }

@@ -8,6 +8,7 @@
 #include "comm/tcp/socket.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/runtime/info.hpp"
+#include "support/machine_load.hpp"
 #include "support/mpi_environment.hpp"
 #include "support/process.hpp"
 #include "support/timeout_multiplier.hpp"
@@ -72,6 +73,14 @@ inline double seconds_after_event(const CommandResult& result) {
   if (at == std::string::npos) return result.seconds;
   const std::chrono::duration<double> end = result.end.time_since_epoch();
   return end.count() - std::stod(result.output.substr(at + words.size())) / 1000;
+}
+
+/// It ends no later than so many seconds after its event; on a machine that has more to do than it
+/// has cores, by as much later.
+inline void expect_failure_within(double seconds, const CommandResult& result) {
+  EXPECT_NE(result.exit_code, 0) << result.output;
+  EXPECT_LT(seconds_after_event(result), seconds * timeout_multiplier * machine_load())
+      << result.output;
 }
 
 inline void expect_quick_failure(const CommandResult& result) {

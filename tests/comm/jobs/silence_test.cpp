@@ -11,7 +11,7 @@ namespace {
 TEST_P(MpiFaults, StoppedRankIsLostAndEveryRankSaysWhatItDid) {
   const auto result =
       mpi_job(3, std::string("stop --device ") + GetParam(), "LOCKSTEP_HEARTBEAT_TIMEOUT=3");
-  expect_quick_failure(result);
+  expect_failure_within(3 + 5, result);
   EXPECT_THAT(result.output,
               AllOf(HasSubstr("[rank 0] error: rank 1 (host "),
                     HasSubstr("silent for 3 s; its process is stopped"),
@@ -23,15 +23,14 @@ TEST_P(MpiFaults, StoppedRankIsLostAndEveryRankSaysWhatItDid) {
 
 TEST(MpiJob, StoppedRankZeroIsLostToo) {
   const auto result = mpi_job(2, "stop --device cpu", "JOB_CULPRIT=0 LOCKSTEP_HEARTBEAT_TIMEOUT=3");
-  expect_quick_failure(result);
+  expect_failure_within(3 + 5, result);
   EXPECT_THAT(result.output, AllOf(HasSubstr("[rank 1] error: rank 0 (host "),
                                    HasSubstr("its process is stopped")));
 }
 
 TEST(TcpJob, StoppedRankIsLost) {
   const auto result = tcp_job(2, "stop", "LOCKSTEP_HEARTBEAT_TIMEOUT=3", "kill -KILL $!");
-  EXPECT_NE(result.exit_code, 0);
-  EXPECT_LT(seconds_after_event(result), 10 * timeout_multiplier) << result.output;
+  expect_failure_within(3 + 5, result);
   EXPECT_THAT(result.output, HasSubstr("its process is stopped"));
 }
 
@@ -63,7 +62,7 @@ TEST(TcpJob, CutCableIsToldFromAStoppedRank) {
            program + " command-alone --device cpu";
   };
   const auto result = run_command(on_two_hosts(folder, rank(0), rank(1)));
-  expect_quick_failure(result);
+  expect_failure_within(3 + 5, result);
   for (const std::string lost : {"[rank 0] error: rank 1 (host ", "[rank 1] error: rank 0 (host "})
     EXPECT_THAT(result.output, HasSubstr(lost));
   EXPECT_EQ(occurrences(result.output, "its host does not acknowledge what is sent there"), 2u)
@@ -72,7 +71,7 @@ TEST(TcpJob, CutCableIsToldFromAStoppedRank) {
 
 TEST_P(MpiFaults, EndlessLoopRunsIntoTheTimeoutAndEveryRankSaysWhatItDid) {
   const auto result = mpi_job(3, std::string("loop --device ") + GetParam(), "LOCKSTEP_TIMEOUT=2");
-  expect_quick_failure(result);
+  expect_failure_within(2 + 5, result);
   EXPECT_THAT(result.output,
               AllOf(HasSubstr("in all_reduce #20"), HasSubstr("timed out after 2000"),
                     HasSubstr("waiting for rank 1"), Not(HasSubstr("waiting for rank 1, rank")),
@@ -85,7 +84,7 @@ TEST_P(MpiFaults, EndlessLoopRunsIntoTheTimeoutAndEveryRankSaysWhatItDid) {
 // Before its heartbeats are missed; over NCCL the others ask, and it cannot answer.
 TEST_P(MpiFaults, StoppedRankRunsIntoATimeoutThatIsShorterThanThatOfHeartbeats) {
   const auto result = mpi_job(3, std::string("stop --device ") + GetParam(), "LOCKSTEP_TIMEOUT=2");
-  expect_quick_failure(result);
+  expect_failure_within(2 + 5, result);
   EXPECT_THAT(result.output,
               AllOf(HasSubstr("in all_reduce #20"), HasSubstr("timed out after 2000"),
                     HasSubstr("waiting for rank 1")));
