@@ -5,44 +5,16 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <regex>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <tuple>
 
+#include "comm/jobs/disagreement_kinds.hpp"
 #include "comm/jobs/jobs.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace lockstep::testing {
 namespace {
-
-/// What rank 1 does, and what is said of it.
-struct Disagreement {
-  const char *mode, *rank_1, *others;
-};
-std::ostream& operator<<(std::ostream& out, const Disagreement& each) { return out << each.mode; }
-
-constexpr const char* on_all_reduce = " called all_reduce #0 of 1000 f32 (sum) 'bucket 3'";
-
-constexpr Disagreement disagreements[]{
-    {"other-count", "rank 1 called all_reduce #0 of 1001 f32 (sum)", on_all_reduce},
-    {"other-dtype", "rank 1 called all_reduce #0 of 1000 i32 (sum)", on_all_reduce},
-    {"other-op", "rank 1 called all_reduce #0 of 1000 f32 (max)", on_all_reduce},
-    {"other-collective", "rank 1 called barrier #0", on_all_reduce},
-    {"other-label", "rank 1 called all_reduce #0 of 1000 f32 (sum) 'bucket 4'", on_all_reduce},
-    {"other-order", "rank 1 called all_reduce #0 of 700 f32 (sum)",
-     " called all_reduce #0 of 300 f32 (sum)"},
-    {"missing-call", "rank 1 called broadcast #4 of 10 f32",
-     " called all_reduce #4 of 1000 f32 (sum)"},
-    {"other-shape", "on rank 1",
-     "parameter 0 is \"weight f32 [2, 3]\" on rank 0 and \"weight f32 [3, 2]\""},
-    {"other-parameter-dtype", "on rank 1",
-     "parameter 0 is \"weight f32 [2, 3]\" on rank 0 and \"weight f64 [2, 3]\""},
-    {"other-plan", "4 on rank 1", "bucket_bytes is 1048576 on rank 0"},
-    {"flipped-bit", "rank 1 of world has other values than the others in 1 of 2 tensors",
-     "replicas differ after step 4"},
-};
 
 /// Runs a job whose ranks write down how they ended.
 class MpiDisagreement : public ::testing::TestWithParam<std::tuple<const char*, Disagreement>> {
@@ -72,15 +44,6 @@ class MpiDisagreement : public ::testing::TestWithParam<std::tuple<const char*, 
  private:
   TemporaryFolder folder_;
 };
-
-// What ranks did last may quote the error: it is told where a line begins with it.
-int lines_of_errors(const std::string& output) {
-  static const std::regex error(R"((\[rank \d+\] )?error: .*)");
-  std::istringstream lines(output);
-  int count = 0;
-  for (std::string line; std::getline(lines, line);) count += std::regex_match(line, error);
-  return count;
-}
 
 TEST_P(MpiDisagreement, EndsEveryRankSoonAndIsToldOnce) {
   const auto& [backend, what] = GetParam();

@@ -350,6 +350,10 @@ int main(int argc, char** argv) {
     return train(session, [](auto&) { throw std::runtime_error("nobody catches this"); });
   }
   if (mode == "vanish") return vanish_while_joining();
+  if (mode == "now") {
+    ls::testing::note_event();
+    return 0;
+  }
   if (mode == "end-before") {
     // The others are on their way in by then: of what comes before it Open MPI takes no notice.
     std::this_thread::sleep_for(std::chrono::seconds(1));
