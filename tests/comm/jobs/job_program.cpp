@@ -166,8 +166,16 @@ int be_idle(ls::Session& session) {
   for (int step = 0; step < 20; ++step) session.world()->all_reduce(values.buffer()).synchronize();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const double taken = ls::testing::core_share_of_idling();
-  std::printf("over %s rank %d takes %.4f of a core\n",
-              std::string(session.world()->backend()).c_str(), session.rank(), taken);
+  const std::string backend(session.world()->backend());
+  std::printf("over %s rank %d takes %.4f of a core\n", backend.c_str(), session.rank(), taken);
+  if (!session.device().is_cuda()) return 0;
+  ls::comm::Work sum;
+  if (session.rank() == 0) sum = session.world()->all_reduce(values.buffer());
+  const double waiting = ls::testing::core_share_of_idling();
+  std::printf("over %s rank %d takes waiting %.4f of a core\n", backend.c_str(), session.rank(),
+              waiting);
+  if (session.rank() != 0) sum = session.world()->all_reduce(values.buffer());
+  sum.synchronize();
   return 0;
 }
 
