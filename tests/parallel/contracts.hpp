@@ -30,6 +30,9 @@ class WeightContract : public ContractOfRanks {};
 /// What replicas that train in f16 must do on the ranks of any group.
 class LossScaleContract : public ContractOfRanks {};
 
+/// Models whose parameters have several dtypes, on any group.
+class MixedDtypesContract : public ContractOfRanks {};
+
 /// Captured steps of several ranks.
 class StepGraphContract : public ContractOfRanks {};
 

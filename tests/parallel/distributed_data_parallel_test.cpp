@@ -18,6 +18,7 @@ using lockstep::testing::name_of_ranks, lockstep::testing::threads;
 
 const auto groups = ::testing::Values(threads(1), threads(2), threads(3), threads(4));
 INSTANTIATE_TEST_SUITE_P(Thread, ReplicaContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, MixedDtypesContract, groups, name_of_ranks);
 INSTANTIATE_TEST_SUITE_P(Thread, UseContract, groups, name_of_ranks);
 INSTANTIATE_TEST_SUITE_P(Thread, UserHookContract, groups, name_of_ranks);
 INSTANTIATE_TEST_SUITE_P(Thread, RewrappingContract, groups, name_of_ranks);

@@ -16,6 +16,7 @@ using lockstep::testing::name_of_ranks;
 
 const auto gpus = ::testing::Values(ranks_over_nccl);
 INSTANTIATE_TEST_SUITE_P(Nccl, ReplicaContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, MixedDtypesContract, gpus, name_of_ranks);
 INSTANTIATE_TEST_SUITE_P(Nccl, UseContract, gpus, name_of_ranks);
 INSTANTIATE_TEST_SUITE_P(Nccl, UserHookContract, gpus, name_of_ranks);
 INSTANTIATE_TEST_SUITE_P(Nccl, RewrappingContract, gpus, name_of_ranks);
