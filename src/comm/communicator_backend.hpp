@@ -50,6 +50,13 @@ class CommunicatorBackend {
   /// See allocate_for; from any thread.
   virtual IntrusivePtr<Memory> allocate(std::size_t /*bytes*/) { return nullptr; }
 
+  /// See comm::registration_granularity.
+  virtual std::size_t registration_granularity() const { return 0; }
+  /// Registers pieces on this rank alone. @throws NcclError, Unsupported if it cannot: none is then
+  virtual std::unique_ptr<Registration> register_memory(std::span<const MemoryRange> /*ranges*/) {
+    return nullptr;
+  }
+
   /// Lets the job compare how the members end what they began alike, such as the training of a
   /// model: no operation follows that could. It waits for nobody. A difference ends the job with a
   /// message that shows both; without a Session, or `run_ranks`, nothing is compared.

@@ -34,6 +34,7 @@ void check_same_options(comm::Communicator& group, const DistributedDataParallel
       {"find_unused_parameters", flag(options.find_unused_parameters)},
       {"static_graph", flag(options.static_graph)},
       {"zero_stage", std::to_string(options.zero_stage)},
+      {"register_buckets", flag(options.register_buckets)},
       {"broadcast_buffers", flag(options.broadcast_buffers)},
       {"reduction",
        options.reduction == GradientReduction::reproducible ? "reproducible" : "standard"},
@@ -123,6 +124,7 @@ std::unique_ptr<parallel::Reducer> ReplicatedModule::make_reducer(
                                .shares_parameters = options_.zero_stage > 0,
                                .gathers_parameters = options_.zero_stage > 2,
                                .frees_buckets = options_.zero_stage > 1,
+                               .registers_buckets = options_.register_buckets,
                                .micro_batches = options_.micro_batches,
                                .averaging = averaging});
 }

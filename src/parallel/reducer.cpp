@@ -12,6 +12,7 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/comm/host_values.hpp"
+#include "lockstep/comm/memory.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/parallel/agreement.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -89,14 +90,9 @@ Reducer::~Reducer() {
   if (running_) fail_backward("its DistributedDataParallel ended inside it");
   group_->implementation().before_leaving(number_, nullptr);
   declare_last_updates();
-  for (BucketState& bucket : buckets_) {
-    bucket.exchange = {};
-    for (const comm::Work& work : bucket.works) try {
-        work.synchronize();
-      } catch (...) {
-        // The failure was, or will be, reported by whoever waits for the group next.
-      }
-  }
+  for (BucketState& bucket : buckets_) bucket.exchange = {};
+  wait_for_collectives();
+  registration_.reset();
   give_back();
   try {
     if (forwards_ > 0)
@@ -108,6 +104,15 @@ Reducer::~Reducer() {
   } catch (...) {
     // No host memory is left: whoever needs some next says so.
   }
+}
+
+void Reducer::wait_for_collectives() noexcept {
+  for (const BucketState& bucket : buckets_)
+    for (const comm::Work& work : bucket.works) try {
+        work.synchronize();
+      } catch (...) {
+        // The failure was, or will be, reported by whoever waits for the group next.
+      }
 }
 
 // No bucket carries them to the other ranks. One that unwinds ends otherwise, or does not end yet.

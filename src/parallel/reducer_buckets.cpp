@@ -5,6 +5,7 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/comm/host_values.hpp"
+#include "lockstep/comm/memory.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/parallel/reducer.hpp"
 #include "lockstep/runtime/stream.hpp"
@@ -20,7 +21,9 @@ namespace lockstep::parallel {
 Reducer::BucketState Reducer::make_bucket(const Bucket& plan, std::size_t number) const {
   BucketState bucket;
   if (shares_out())
-    bucket.averages = empty({plan.numel / group_->size()}, {plan.dtype, plan.device});
+    bucket.averages = registers_arrays()
+                          ? zeros_in_bucket(plan.numel / group_->size(), plan)
+                          : empty({plan.numel / group_->size()}, {plan.dtype, plan.device});
   const std::uint64_t layout = lockstep::detail::fnv_hash(
       plan.parameters.data(), plan.parameters.size() * sizeof plan.parameters[0]);
   const auto label = [&](std::size_t names) {  // the layout's number, as names may be left out
@@ -40,7 +43,47 @@ void Reducer::make_array(std::size_t number) {
   bring_back_if_abandoned(number);
   const Bucket& plan = plan_[number];
   // Zeros, so that the gaps between gradients never hold anything.
-  set_array(number, zeros_for(*group_, plan.numel, {plan.dtype, plan.device}));
+  set_array(number, zeros_in_bucket(plan.numel, plan));
+}
+
+bool Reducer::registers_arrays() const {
+  return options_.registers_buckets && !options_.frees_buckets &&
+         comm::registration_granularity(*group_) > 0;
+}
+
+/// Of a plan's dtype, on its device; to be registered, on pages that hold nothing else.
+Tensor Reducer::zeros_in_bucket(std::int64_t count, const Bucket& plan) const {
+  const TensorOptions options{plan.dtype, plan.device};
+  if (!registers_arrays()) return zeros_for(*group_, count, options);
+  const std::size_t page = comm::registration_granularity(*group_), element = size_of(plan.dtype);
+  const auto whole_pages = [&](std::size_t bytes) { return (bytes + page - 1) / page * page; };
+  const std::size_t bytes = whole_pages(static_cast<std::size_t>(count) * element);
+  const Tensor pages = zeros({static_cast<std::int64_t>((bytes + page) / element)}, options);
+  const auto address = reinterpret_cast<std::uintptr_t>(pages.data_ptr());
+  const auto first = static_cast<std::int64_t>((whole_pages(address) - address) / element);
+  return pages.slice(0, first, first + count);
+}
+
+/// On all ranks at once.
+void Reducer::register_arrays() {
+  if (!registers_arrays()) return;
+  const std::size_t page = comm::registration_granularity(*group_);
+  std::vector<comm::MemoryRange> ranges;
+  const auto add = [&](const Tensor& array) {
+    ranges.push_back({array.data_ptr(), (array.nbytes() + page - 1) / page * page});
+  };
+  for (const BucketState& bucket : buckets_) {
+    add(bucket.array);
+    if (shares_out()) add(bucket.averages);
+  }
+  registration_ = comm::register_memory(*group_, ranges);
+}
+
+/// Before the arrays go.
+void Reducer::end_registration() noexcept {
+  if (!registration_) return;
+  wait_for_collectives();
+  registration_.reset();
 }
 
 void Reducer::set_array(std::size_t number, Tensor array) {
@@ -121,6 +164,7 @@ std::vector<Bucket> Reducer::plan_by_sizes(std::span<const std::size_t> ready_or
 }
 
 void Reducer::build(std::vector<Bucket> plan) {
+  end_registration();
   plan_ = std::move(plan);
   std::vector<BucketState> former = std::exchange(buckets_, {});
   bucket_of_.assign(parameters_.size(), 0);
@@ -131,6 +175,7 @@ void Reducer::build(std::vector<Bucket> plan) {
   }
   if (!options_.frees_buckets)
     for (std::size_t b = 0; b < plan_.size(); ++b) make_array(b);
+  register_arrays();
   for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i]->set_sink(*this, i);
   for (const BucketState& bucket : former) {
     use_on_current_stream(bucket.array);

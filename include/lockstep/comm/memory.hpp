@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <span>
 
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/core/intrusive_ptr.hpp"
@@ -32,5 +34,39 @@ class Memory : public RefCounted {
 /// there before.
 /// @return null where the group has no such memory, or no room: any other serves.
 IntrusivePtr<Memory> allocate_for(Communicator& group, std::size_t bytes);
+
+/// A piece of memory.
+struct MemoryRange {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// Memory that a group's library knows, until the end of this. It must end before the memory does,
+/// and once the operations on that memory have ended on the device (`Work::synchronize`).
+class Registration {
+ public:
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+  virtual ~Registration() = default;
+
+ protected:
+  Registration() = default;
+};
+
+/// Bytes of which registered memory must be whole multiples, and at a multiple of which it must
+/// begin, so that nothing else is registered with it; 0 where a group has no use for registration:
+/// over all backends but NCCL, and where it has one rank.
+std::size_t registration_granularity(Communicator& group);
+
+/// Tells the library below a group of buffers that are used again and again, so that it reads and
+/// writes them itself and copies less (user buffer registration of NCCL, from 2.19 on). No result
+/// depends on it. All ranks must call it, with their pieces for the same operations, and use them
+/// from their beginnings: it blocks. It registers the pieces of all ranks, or of none: NCCL does
+/// not allow operations in which some ranks have registered theirs.
+/// @param ranges memory of the group's device that registration_granularity lets be registered.
+/// @return null where nothing is registered. Where a rank could not, rank 0 warns, once a process.
+/// @throws the group's failure
+std::unique_ptr<Registration> register_memory(Communicator& group,
+                                              std::span<const MemoryRange> ranges);
 
 }  // namespace lockstep::comm

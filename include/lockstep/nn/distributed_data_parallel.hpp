@@ -40,6 +40,9 @@ struct DistributedDataParallelOptions {
   /// gradients too, 3, parameters too, which are whole only while modules use them. Then
   /// `parameters` are this rank's shards; see there.
   int zero_stage = 0;
+  /// Buckets are registered with the group's library, which then need not copy them; see
+  /// parallel::ReducerOptions.
+  bool register_buckets = false;
   /// Every step's first training forward starts with rank 0's buffers (running statistics).
   bool broadcast_buffers = true;
   /// Whether averages have the same bits for any number of ranks and any buckets; see

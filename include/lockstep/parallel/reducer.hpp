@@ -24,6 +24,10 @@
 /// @file
 /// Averages gradients over ranks while backward runs.
 
+namespace lockstep::comm {
+class Registration;
+}
+
 namespace lockstep::parallel {
 
 /// A parameter and its name, for messages.
@@ -65,6 +69,11 @@ struct ReducerOptions {
   /// For reductions that share out: a bucket has memory from its first gradient on, until it is
   /// reduced. Backward waits where it is more than two buckets ahead of the reductions.
   bool frees_buckets = false;
+  /// Buckets, and averages that are shared out, are registered with the group as they are laid out
+  /// (comm::register_memory): over NCCL these blocks, and each begins on a page of its own; over
+  /// other backends it does nothing. No bits depend on it. Buckets that come and go within a step
+  /// (`frees_buckets`) are not: the device would have to be waited for before each goes.
+  bool registers_buckets = false;
   /// Above 0, averages are reproducible: the same bits for 1, 2, 4, ... ranks and any buckets. They
   /// are then the sum over this many micro-batches, the same number for all numbers of ranks, along
   /// a fixed binary tree, divided once by their number, or by the sum of their weights, which is
@@ -244,6 +253,11 @@ class Reducer final : private autograd::GradientSink {
   std::vector<Bucket> plan_by_sizes(std::span<const std::size_t> ready_order) const;
   void build(std::vector<Bucket> plan);
   BucketState make_bucket(const Bucket& plan, std::size_t number) const;
+  bool registers_arrays() const;
+  Tensor zeros_in_bucket(std::int64_t count, const Bucket& plan) const;
+  void register_arrays();
+  void end_registration() noexcept;
+  void wait_for_collectives() noexcept;
   void make_array(std::size_t number);
   void free_array(std::size_t number);
   void set_array(std::size_t number, Tensor array);
@@ -310,7 +324,8 @@ class Reducer final : private autograd::GradientSink {
   std::vector<Bucket> plan_;
   std::vector<BucketState> buckets_;
   std::vector<std::size_t> bucket_of_;
-  std::vector<Tensor> gradients_;  // each parameter's place in its bucket
+  std::vector<Tensor> gradients_;                     // each parameter's place in its bucket
+  std::unique_ptr<comm::Registration> registration_;  // of all arrays; ends before they do
   std::unique_ptr<ParameterShards> shards_;
 
   struct Weighted {

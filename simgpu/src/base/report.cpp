@@ -72,6 +72,7 @@ const char* name(Finding finding) {
     case Finding::collective_mismatch: return "collective mismatch";
     case Finding::leak: return "leak";
     case Finding::lost_result: return "result lost";
+    case Finding::registration: return "registered buffer";
   }
   return "finding";
 }

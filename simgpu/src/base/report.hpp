@@ -30,7 +30,8 @@ enum class Finding : unsigned char {
   capture,
   collective_mismatch,
   leak,
-  lost_result,  ///< overwritten before anything read it
+  lost_result,   ///< overwritten before anything read it
+  registration,  ///< of a buffer with NCCL, against its rules
 };
 
 /// The word: "race", "out-of-bounds", ...

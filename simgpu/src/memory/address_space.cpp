@@ -9,6 +9,7 @@
 #include "memory/fast_path.hpp"
 #include "memory/names.hpp"
 #include "memory/pool_blocks.hpp"
+#include "memory/registered_memory.hpp"
 
 namespace simgpu {
 namespace {
@@ -35,6 +36,7 @@ cudaError_t release(void* data, MemoryKind kind) {
   // that the blocks went back is known until the memory counts as freed.
   const bool is_whole =
       gone && !gone->reservation && gone->block.data == data && gone->block.kind == kind;
+  if (is_whole) RegisteredMemory::instance().check(gone->block.data, gone->block.bytes, "freed");
   if (is_whole) PoolBlocks::instance().forget_on_device(gone->block.data, gone->block.bytes);
   const cudaError_t status = Allocations::instance().release(data, kind);
   if (status != cudaSuccess || !is_whole) return status;

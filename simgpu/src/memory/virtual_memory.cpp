@@ -7,6 +7,7 @@
 #include "memory/bits.hpp"
 #include "memory/pool_blocks.hpp"
 #include "memory/protection.hpp"
+#include "memory/registered_memory.hpp"
 #include "memory/reservation.hpp"
 
 namespace simgpu {
@@ -127,6 +128,7 @@ CUresult VirtualMemory::map(CUdeviceptr address, std::size_t bytes,
 
 CUresult VirtualMemory::unmap(CUdeviceptr address, std::size_t bytes) {
   if (!is_mapped(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  RegisteredMemory::instance().check(pointer(address), bytes, "unmapped");
   PoolBlocks::instance().forget_blocks(pointer(address), bytes);
   const std::lock_guard lock(mutex_);
   Reservation* const reservation = holding(address, bytes);

@@ -69,7 +69,7 @@ void set_reduction(const Communicator& communicator, Arguments& arguments, ncclR
   arguments.device_factor = sum.device_factor;
 }
 
-Arguments check(const Communicator& communicator, const Request& request) {
+Arguments check(Communicator& communicator, const Request& request) {
   Arguments arguments;
   arguments.signature.function = request.function;
   arguments.signature.type = static_cast<std::uint8_t>(request.type);
@@ -85,6 +85,10 @@ Arguments check(const Communicator& communicator, const Request& request) {
   if (simgpu::nccl::reduces(request.function))
     set_reduction(communicator, arguments, request.op, request.type);
   check_memory(communicator, arguments);
+  arguments.signature.is_registered =
+      !communicator.registrations()
+           .of(simgpu::nccl::accesses_of(arguments, communicator.rank(), communicator.size()))
+           .empty();
   return arguments;
 }
 

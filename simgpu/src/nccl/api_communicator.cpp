@@ -196,6 +196,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
       const auto communicator = communicator_of(comm);
       communicator->require_ready();
       communicator->finalize();
+      communicator->registrations().end(communicator->describe(), true);
       simgpu::nccl::end_handle(comm);
       return ncclSuccess;
     });

@@ -90,6 +90,8 @@ Call::Progress Call::advance() {
   const bool are_all_here = collect() && is_published_;
   if (is_mismatched_) return Progress::mismatched;
   if (!are_all_here) return Progress::waiting;
+  for (const CallExchange::Seen& seen : seen_)
+    registered_by_rank_.push_back(seen.signature->is_registered);
   finish();
   for (int rank = 0; rank < exchange_.size(); ++rank)
     if (rank != exchange_.rank()) exchange_.release(rank, collectives, number_);

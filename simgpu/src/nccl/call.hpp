@@ -49,6 +49,8 @@ class Call {
   std::vector<int> missing() const;
   /// What a rank called in this place; null if it has not come.
   const Signature* called_by(int rank) const;
+  /// Once it is done, but for messages: whether each rank has registered its buffers.
+  const std::vector<bool>& registered_by_rank() const { return registered_by_rank_; }
   const Signature& signature() const { return arguments_.signature; }
   std::uint64_t number() const { return number_; }
   bool is_mismatched() const { return is_mismatched_; }
@@ -68,6 +70,7 @@ class Call {
   std::uint64_t number_;
   CallExchange& exchange_;
   bool is_published_ = false, is_mismatched_ = false;
+  std::vector<bool> registered_by_rank_;
   std::vector<CallExchange::Seen> seen_;  // by rank; own: what the program gave
 };
 

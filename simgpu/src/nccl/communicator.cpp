@@ -95,7 +95,10 @@ void Communicator::fail(ncclResult_t status, const std::string& message) {
   if (error_.compare_exchange_strong(none, status)) remember(status, message);
 }
 
-void Communicator::abort() { aborted_.store(true, std::memory_order_release); }
+void Communicator::abort() {
+  aborted_.store(true, std::memory_order_release);
+  registrations_.end(describe(), false);
+}
 
 // In all versions, also after an abort.
 void Communicator::wait_for_graphs() const {

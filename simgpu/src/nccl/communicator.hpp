@@ -12,6 +12,7 @@
 
 #include "nccl.h"
 #include "nccl/call.hpp"
+#include "nccl/registrations.hpp"
 #include "nccl/rendezvous.hpp"
 
 /// @file
@@ -116,6 +117,9 @@ class Communicator {
   /// The number of the next split.
   std::uint64_t next_management() { return management_++; }
 
+  /// Buffers that the program has registered.
+  Registrations& registrations() { return registrations_; }
+
   // --- reductions
   ncclRedOp_t add_scaled_sum(const ScaledSum& sum);
   /// @throws Failure if there is none
@@ -143,6 +147,7 @@ class Communicator {
   std::atomic<std::uint64_t> launched_{0}, finished_{0}, management_{0};
   mutable std::mutex sums_mutex_;
   std::vector<ScaledSum> sums_;
+  Registrations registrations_;
 };
 
 }  // namespace simgpu::nccl

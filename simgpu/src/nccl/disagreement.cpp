@@ -41,6 +41,23 @@ void report_disagreement(const Communicator& communicator, const Call& call, con
              "\n  rank " + std::to_string(communicator.rank()) + " called it in " + describe(site));
 }
 
+// What has a root gives its ranks different buffers, and messages have two ranks.
+void report_partly_registered(const Communicator& communicator, const Call& call,
+                              const CallSite& site) {
+  const Function function = call.signature().function;
+  if (communicator.rank() != 0 || is_point_to_point(function) || has_root(function)) return;
+  std::string with, without;
+  for (std::size_t rank = 0; rank < call.registered_by_rank().size(); ++rank) {
+    std::string& ranks = call.registered_by_rank()[rank] ? with : without;
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  if (with.empty() || without.empty()) return;
+  report(Finding::registration, "  " + call.signature().describe(call.number()) + " of the " +
+                                    communicator.describe() + ": of rank " + with +
+                                    " its buffers are registered, of rank " + without +
+                                    " not\n  rank 0 called it in " + describe(site));
+}
+
 void warn_about_absence(const Communicator& communicator, const Call& call, const CallSite& site,
                         std::chrono::nanoseconds waited) {
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(waited).count();

@@ -11,6 +11,11 @@
 
 namespace simgpu::nccl {
 
+/// Reports that some ranks have registered the buffers of a call that all made, and others have
+/// not: once, by the first of the ranks.
+void report_partly_registered(const Communicator& communicator, const Call& call,
+                              const CallSite& site);
+
 /// Reports the calls of all ranks in one line, followed by this rank's call site. Only the lowest
 /// of the ranks that see it says anything.
 void report_disagreement(const Communicator& communicator, const Call& call, const CallSite& site);

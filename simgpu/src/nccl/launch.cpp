@@ -36,10 +36,12 @@ Launch::Launch(std::shared_ptr<Communicator> communicator, std::vector<Arguments
       setups_(communicator_->setups()) {
   for (std::size_t i = 0; i < arguments_.size(); ++i)
     if (faults().collective_hangs()) hangs_ = true;
-  if (is_captured)
+  if (is_captured) {
     communicator_->count_captured(1);
-  else
-    ticket_ = communicator_->take_ticket();
+    return;
+  }
+  ticket_ = communicator_->take_ticket();
+  hold_registered();
 }
 
 Launch::~Launch() {
@@ -85,8 +87,16 @@ profile::Fields Launch::profile() const {
       .add("ranks", communicator_->size());
 }
 
+void Launch::hold_registered() {
+  for (const Arguments& arguments : arguments_)
+    std::ranges::move(communicator_->registrations().of(
+                          accesses_of(arguments, communicator_->rank(), communicator_->size())),
+                      std::back_inserter(registered_));
+}
+
 void Launch::begin() {
   is_running_ = true;
+  if (!ticket_) hold_registered();
   check_memory();
   has_warned_ = has_reported_ = false;
   mismatched_.reset();
@@ -110,7 +120,14 @@ void Launch::check_memory() {
                       name() + ": an illegal memory access was encountered");
 }
 
+bool Launch::is_done(Call& call) {
+  if (call.advance() != Call::Progress::done) return false;
+  report_partly_registered(*communicator_, call, site_);
+  return true;
+}
+
 void Launch::end() {
+  registered_.clear();
   mark_written(accesses());
   if (overruns_) mend_guards();  // as reported
   is_running_ = false;
@@ -121,6 +138,7 @@ void Launch::end() {
 bool Launch::run() {
   if (communicator_->is_aborted() || has_sticky_error()) {
     calls_.clear();
+    registered_.clear();
     return true;
   }
   if (!asked_) asked_ = Clock::now();
@@ -130,7 +148,7 @@ bool Launch::run() {
     begin();
   }
   if (hangs_ || communicator_->has_failed()) return false;
-  std::erase_if(calls_, [](Call& call) { return call.advance() == Call::Progress::done; });
+  std::erase_if(calls_, [this](Call& call) { return is_done(call); });
   if (calls_.empty()) {
     end();
     return true;

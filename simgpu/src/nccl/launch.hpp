@@ -40,6 +40,8 @@ class Launch {
 
  private:
   using Clock = std::chrono::steady_clock;
+  void hold_registered();
+  bool is_done(Call& call);
   void begin();
   void check_memory();
   void end();
@@ -53,7 +55,8 @@ class Launch {
   std::uint64_t setups_;  // of connections, that it needs
   bool hangs_ = false;    // by fault injection
 
-  std::list<Call> calls_;  // under way; those that are done are taken out
+  std::list<Call> calls_;                  // under way; those that are done are taken out
+  std::vector<RegisteredUse> registered_;  // what it uses until it has ended
   bool is_running_ = false, overruns_ = false, has_warned_ = false, has_reported_ = false;
   std::optional<Clock::time_point> asked_, mismatched_;
 };

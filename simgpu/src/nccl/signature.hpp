@@ -30,7 +30,8 @@ struct Signature {
   Function function = Function::management;
   std::uint8_t type = 0;  ///< ncclDataType_t
   std::uint8_t op = 0;    ///< built-in ncclRedOp_t; ncclNumOps stands for any pre-multiplied sum
-  std::int32_t root = 0;  ///< or the peer of send and receive
+  bool is_registered = false;  ///< whether the rank has registered all buffers of the call
+  std::int32_t root = 0;       ///< or the peer of send and receive
   std::uint64_t count = 0;
   std::uint64_t factor = 0;  ///< of a pre-multiplied sum, in the bits of `type`; may differ
 

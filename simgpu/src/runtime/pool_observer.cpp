@@ -14,6 +14,7 @@
 #include "memory/names.hpp"
 #include "memory/pool_blocks.hpp"
 #include "profile/profile.hpp"
+#include "memory/registered_memory.hpp"
 
 namespace simgpu {
 namespace {
@@ -83,6 +84,7 @@ class PoolObserver final : public lockstep::BlockObserver {
     if (!is_tracked(memory.data)) return;
     const Simulating simulating;
     const CallSite site = CallSite::here();
+    RegisteredMemory::instance().check(memory.data, memory.size, "given back to its pool");
     const auto block =
         PoolBlocks::instance().freed(memory.data, site, Names::instance().of(memory.data));
     if (!block) return;

@@ -78,7 +78,10 @@ lockstep_plant(planted_faults src/tensor/background_reads.cpp
   "if (all.count.load(std::memory_order_acquire) == 0 || ::planted::is_planted(\"optimizer-ignores-save\")) return")
 lockstep_plant(planted_faults src/parallel/reducer_buckets.cpp
   "std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))"
-  "if (!::planted::is_planted(\"collectives-out-of-order\")) std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))")
+  "if (!::planted::is_planted(\"collectives-out-of-order\")) std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))"
+  "if (!registration_) return"
+  "if (::planted::is_planted(\"registered-bucket-replaced\")) static_cast<void>(registration_.release())\;
+  if (!registration_) return")
 lockstep_plant(planted_faults src/autograd/engine.cpp
   "if (--node.waiting_ != 0) return"
   "if (--node.waiting_ != 0 && !::planted::is_planted(\"bucket-written-twice\")) return")

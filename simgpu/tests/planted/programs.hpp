@@ -20,6 +20,7 @@ void shard_written_while_sent();
 void weight_used_before_gathered();
 void bucket_freed_while_reduced();
 void replaced_bucket_freed();
+void registered_bucket_replaced();
 
 // A checkpoint that is copied beside training.
 void optimizer_ignores_save();

@@ -74,6 +74,15 @@ void bucket_freed_while_reduced() {
   run_ranks(2, [](const CommunicatorPtr& group) { train_in_stage(group, 2); });
 }
 
+// Reducer::build lays buckets out anew, and the former ones go, which NCCL still knows.
+void registered_bucket_replaced() {
+  run_ranks(2, [](const CommunicatorPtr& group) {
+    Training training(group, {.register_buckets = true});
+    training.step();
+    synchronize(current_stream(group->device()));
+  });
+}
+
 // Storage::record_stream forgets the stream. Buckets that the reducer lays out anew go back to the
 // stream that they were made on, which does not know that another one copies gradients out of them.
 void replaced_bucket_freed() {

@@ -43,6 +43,8 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   std::string_view kind() const override { return "nccl"; }
   Work submit(std::span<Operation> operations) override;
   std::unique_ptr<CommunicatorBackend> split(const SplitPlan& plan) override;
+  std::size_t registration_granularity() const override;
+  std::unique_ptr<Registration> register_memory(std::span<const MemoryRange> ranges) override;
   void declare(std::uint64_t subject, const std::string& end) override;
   void abort(const std::string& reason) noexcept override;
   std::string describe_progress() const override;

@@ -11,10 +11,6 @@
 namespace lockstep::comm {
 namespace {
 
-// How long an abort lets a call come back that polls, as most do. One that waits within NCCL, as
-// for room in the device's queue, ends with the communicator.
-constexpr auto call_grace_period = std::chrono::seconds(1);
-
 [[noreturn]] void throw_nccl(const char* call, ncclResult_t status, ncclComm_t communicator) {
   const std::string detail =
       std::string(ncclGetErrorString(status)) + ": " + ncclGetLastError(communicator);
@@ -183,6 +179,7 @@ void NcclGroup::abort_communicator(Handle& handle) noexcept {
     communicator = handle.communicator.exchange(nullptr);
   }
   if (communicator) ncclCommAbort(communicator);
+  handle.is_gone = true;
   for (ncclComm_t part : handle.take_unclaimed_splits()) ncclCommAbort(part);
 }
 
@@ -219,6 +216,7 @@ void NcclGroup::finish() noexcept {
   const std::lock_guard lock(handle_->call_mutex);
   ncclComm_t communicator = handle_->communicator.exchange(nullptr);
   if (!communicator) return;
+  deregister_all(communicator);
   endings_->start(device_, [communicator] { finalize_and_destroy(communicator); });
 }
 

@@ -24,6 +24,9 @@ namespace lockstep::comm {
 class NcclGroup : public RefCounted {
  public:
   using Clock = std::chrono::steady_clock;
+  /// How long an abort lets a call come back that polls, as most do. One that waits within NCCL, as
+  /// for room in the device's queue, ends with the communicator.
+  static constexpr auto call_grace_period = std::chrono::seconds(1);
 
   /// Joins a new group. @throws NcclError, Timeout
   NcclGroup(Device device, const ncclUniqueId& id, int rank, int size,
@@ -42,6 +45,13 @@ class NcclGroup : public RefCounted {
            FunctionRef<ncclResult_t(ncclComm_t)> body);
   /// The part of this group with a colour, or null without one. @throws as `run`
   IntrusivePtr<NcclGroup> split(int color, int key, std::chrono::milliseconds timeout);
+
+  /// Registers memory on the group's device. @return NCCL's handle. @throws the group's failure,
+  /// which this is none of, NcclError, Unsupported
+  void* register_range(void* data, std::size_t bytes);
+  /// Takes that back; nothing to do once the group has ended. Of one that has failed it waits a
+  /// little for the end.
+  void deregister(void* handle) noexcept;
 
   /// Looks for errors that NCCL met in the background; records and aborts on one.
   void poll_background();
@@ -74,7 +84,9 @@ class NcclGroup : public RefCounted {
   // What NCCL may still use after the group is gone, while its communicator comes to its end.
   struct Handle {
     std::atomic<ncclComm_t> communicator{nullptr};
-    std::timed_mutex call_mutex;  // one NCCL call at a time
+    std::timed_mutex call_mutex;       // one NCCL call at a time
+    std::vector<void*> registered;     // with the communicator; guarded by call_mutex
+    std::atomic<bool> is_gone{false};  // aborted, and NCCL is through with it
     std::mutex splits_mutex;
     std::list<ncclComm_t> splits;  // where NCCL's threads put the results of splits
 
@@ -87,6 +99,7 @@ class NcclGroup : public RefCounted {
   };
 
   void complete(const char* call, ncclResult_t status, Clock::time_point deadline);
+  void deregister_all(ncclComm_t communicator) noexcept;
   static void abort_communicator(Handle& handle) noexcept;
   void keep(const Failure& failure) noexcept;
   void throw_if_failed() const;

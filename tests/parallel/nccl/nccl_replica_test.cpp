@@ -1,13 +1,19 @@
 #include <chrono>
+#include <cstdlib>
 #include <memory>
+#include <mutex>
 
+#include "lockstep/comm/memory.hpp"
+#include "lockstep/observe/log.hpp"
 #include "lockstep/optim/optim.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/train/step_graph.hpp"
 #include "parallel/contracts.hpp"
 #include "parallel/gpu_groups.hpp"
 #include "parallel/replicas.hpp"
+#include "support/mpi_world.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
@@ -67,6 +73,147 @@ TEST(ReplicaOnGpus, KeepsItsBucketsForTheStreamThatTrains) {
     loss_of(alone->forward(batch.x), batch).backward();
     synchronize(current_stream(gpu));
     expect_close(gradients_of(*net), gradients_of(*alone), 1e-11, 1e-13);
+  });
+}
+
+// Values after some steps, eager or through a StepGraph.
+std::vector<double> train_with_buckets(Communicator& group, int stage, bool registers,
+                                       bool captures) {
+  Replica replica(make_net(7), share(group),
+                  {.bucket_bytes = 1 << 10,
+                   .first_bucket_bytes = 1 << 8,
+                   .zero_stage = stage,
+                   .register_buckets = registers});
+  optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1, .momentum = 0.9});
+  StepGraph graph(
+      [&](std::span<const Tensor> in) {
+        const Tensor loss = mse_loss(replica(in[0]), in[1]);
+        loss.backward();
+        optimizer.step();
+        optimizer.zero_grad();
+        return std::vector{loss.detach()};
+      },
+      {.group = share(group)});
+  for (int step = 0; step < 5; ++step) {
+    const Batch batch = own_part(group, step);
+    const std::vector<Tensor> in{batch.x, batch.target};
+    if (captures) {
+      graph(in);
+    } else {
+      loss_of(replica(batch.x), batch).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  }
+  if (captures && stage < 3) {
+    EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+  }
+  const std::size_t page = comm::registration_granularity(group);
+  EXPECT_EQ(page > 0, group.size() > 1);
+  const bool has_registered = registers && page > 0 && stage < 2;
+  for (std::size_t b = 0; has_registered && b < replica.reducer().buckets().size(); ++b) {
+    const void* const data = replica.reducer().averages(b).data_ptr();
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % page, 0u);
+  }
+  const auto all = replica.whole_parameters();
+  return values_of(replica.module());
+}
+
+// The simulated NCCL reports buffers that go while they are registered, or that some ranks have
+// registered and others not.
+TEST(ReplicaOnGpus, TrainsToTheSameBitsWithRegisteredBuckets) {
+  run_over_nccl([](Communicator& group) {
+    for (const int stage : {0, 1, 2, 3})
+      for (const bool captures : {false, true}) {
+        if (captures && stage == 3) continue;  // such steps run eagerly
+        EXPECT_EQ(train_with_buckets(group, stage, true, captures),
+                  train_with_buckets(group, stage, false, captures))
+            << "stage " << stage << (captures ? ", captured" : "");
+      }
+  });
+}
+
+/// Collects what is logged, for a scope.
+class Log {
+ public:
+  Log() {
+    set_log_sink([this](std::string_view line) {
+      const std::lock_guard lock(mutex_);
+      text_ += line;
+    });
+  }
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+  ~Log() { set_log_sink(nullptr); }
+  std::string text() const {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_;
+};
+
+// One rank cannot register: no rank does, rank 0 says why, once, and training goes on.
+TEST(ReplicaOnGpus, GoesOnWhereARankCannotRegisterItsBuckets) {
+  run_over_nccl([](Communicator& group) {
+    const int gpu = device_of_rank.index;
+    if (device_runtime(device_of_rank.type).device_name(gpu).find("Simulated") == std::string::npos)
+      return;  // NCCL reads its variables once
+    const auto expected = train_with_buckets(group, 0, false, false);
+    const bool is_last = group.rank() == group.size() - 1;
+    if (is_last) setenv("NCCL_LOCAL_REGISTER", "0", 1);
+    const Log log;
+    EXPECT_EQ(train_with_buckets(group, 0, true, false), expected);
+    if (is_last) unsetenv("NCCL_LOCAL_REGISTER");
+    const std::string why = "buffers are not registered with NCCL, which goes on without: rank " +
+                            std::to_string(group.size() - 1);
+    if (group.rank() > 0 || group.size() == 1) {
+      EXPECT_EQ(log.text(), "");
+    } else {
+      EXPECT_THAT(log.text(), ::testing::HasSubstr(why));
+      EXPECT_THAT(log.text(), ::testing::HasSubstr("NCCL_LOCAL_REGISTER is 0"));
+    }
+  });
+}
+
+/// A page of device memory that is registered with a group of several ranks.
+struct RegisteredPage {
+  explicit RegisteredPage(Communicator& group) {
+    const std::size_t page = comm::registration_granularity(group);
+    memory =
+        zeros({static_cast<std::int64_t>(2 * page / sizeof(float))}, {.device = device_of_rank});
+    const auto address = reinterpret_cast<std::uintptr_t>(memory.data_ptr());
+    void* const begin = reinterpret_cast<void*>((address + page - 1) / page * page);
+    const comm::MemoryRange range{begin, page};
+    registration = comm::register_memory(group, {&range, 1});
+    EXPECT_NE(registration, nullptr);
+  }
+
+  Tensor memory;
+  std::unique_ptr<comm::Registration> registration;  // ends before the memory
+};
+
+// The simulated NCCL reports what is left at the end of its communicator, and memory that goes
+// before it is deregistered.
+TEST(RegistrationOnGpus, EndsWithItsGroup) {
+  std::unique_ptr<RegisteredPage> page;
+  run_over_nccl([&](Communicator& group) {
+    if (group.size() > 1) page = std::make_unique<RegisteredPage>(group);
+  });
+}
+
+TEST(RegistrationOnGpus, MayEndWithAGroupThatHasFailed) {
+  run_over_nccl([](Communicator& group) {
+    if (group.size() == 1) return;
+    auto page = std::make_unique<RegisteredPage>(group);
+    lockstep::testing::test_bootstrap().barrier();  // nobody is in an operation
+    group.abort("the test ends it");
+    page.reset();
+    full({1 << 14}, 1.0, {.device = device_of_rank});  // where the page was
+    const comm::MemoryRange none{};
+    EXPECT_THROW(comm::register_memory(group, {&none, 1}), Error);
   });
 }
 
