@@ -7,6 +7,8 @@
 // `efficiency` is the time alone over the time together; `machine_ceiling` the same where every
 // rank trains for itself at the same time, so what the ranks take from each other without a word
 // between them; `hidden_share` the part of the all-reduce that ran while backward computed.
+// `check_ms` is what a DivergenceCheck adds to a step that has one, on the slowest rank, and
+// `check_share_at_100` what one at every 100th step adds to all of them.
 //
 // --plans compares the measured plan of buckets with that by sizes alone, in turns, also over a
 // link that is emulated by waiting: `exposed_ms` is what backward waits for the last bucket after
@@ -24,6 +26,7 @@
 #include "lockstep/comm/session.hpp"
 #include "lockstep/core/parallel.hpp"
 #include "lockstep/nn/distributed_data_parallel.hpp"
+#include "lockstep/parallel/divergence_check.hpp"
 #include "support/device.hpp"
 #include "support/train_cases.hpp"
 
@@ -41,16 +44,24 @@ nn::ModulePtr<models::Gpt2> make_model(DType dtype) {
   return model;
 }
 
+/// Seconds that an action takes.
+template <class Action>
+double timed(const Action& action) {
+  const auto start = std::chrono::steady_clock::now();
+  action();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 /// Seconds of one step of `forward`'s model.
 template <class Forward>
 double timed_step(Forward& forward, optim::Optimizer& optimizer, const Tensor& inputs,
                   const Tensor& targets) {
-  const auto start = std::chrono::steady_clock::now();
-  const Tensor loss = cross_entropy(forward(inputs).reshape({-1, vocabulary}), targets);
-  loss.backward();
-  optimizer.step();
-  optimizer.zero_grad();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return timed([&] {
+    const Tensor loss = cross_entropy(forward(inputs).reshape({-1, vocabulary}), targets);
+    loss.backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  });
 }
 
 double median(std::vector<double> values) {
@@ -131,7 +142,8 @@ void run_case(Session& session, const benchmark::Report& report, DType dtype,
   const auto slowest = [&](double seconds) {
     return comm::all_reduce_scalar(*session.world(), seconds, comm::ReduceOp::max());
   };
-  std::vector<double> alone_times, apart_times, together_times, hidden;
+  parallel::DivergenceCheck check(replica->named_parameters(), session.world(), {.every = 1});
+  std::vector<double> alone_times, apart_times, together_times, check_times, hidden;
   for (int round = 0; round < options.rounds + 2; ++round) {
     session.world()->barrier().wait();
     double own = 0;
@@ -140,10 +152,12 @@ void run_case(Session& session, const benchmark::Report& report, DType dtype,
     const double apart = timed_step(alone, alone_optimizer, inputs, targets);
     session.world()->barrier().wait();
     const double shared = timed_step(together, together_optimizer, inputs, targets);
+    const double checked = timed([&] { check.step(); });
     if (round < 2) continue;  // warm-up
     alone_times.push_back(own);
     apart_times.push_back(slowest(apart));
     together_times.push_back(slowest(shared));
+    check_times.push_back(slowest(checked));
     hidden.push_back(together.reducer().trace().hidden_share());
   }
   const double communication = together.reducer().trace().communication_seconds();
@@ -157,6 +171,12 @@ void run_case(Session& session, const benchmark::Report& report, DType dtype,
               {"efficiency", median(alone_times) / median(together_times)},
               {"efficiency_of_minima",
                *std::ranges::min_element(alone_times) / *std::ranges::min_element(together_times)},
+              {"check_ms_median", median(check_times) * 1e3},
+              {"check_share_at_100", median(check_times) / (100 * median(together_times))},
+              {"check_share_of_minima",
+               std::ranges::min(check_times) / (100 * std::ranges::min(together_times))},
+              {"together_ms_minimum", std::ranges::min(together_times) * 1e3},
+              {"check_ms_minimum", std::ranges::min(check_times) * 1e3},
               {"all_reduce_ms", communication * 1e3},
               {"hidden_share_median", median(hidden)},
               {"buckets", together.reducer().buckets().size()}});

@@ -13,8 +13,8 @@
 #include "memory/contents.hpp"
 #include "memory/names.hpp"
 #include "memory/pool_blocks.hpp"
-#include "profile/profile.hpp"
 #include "memory/registered_memory.hpp"
+#include "profile/profile.hpp"
 
 namespace simgpu {
 namespace {
