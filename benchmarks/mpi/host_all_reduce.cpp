@@ -1,8 +1,11 @@
 // All-reduce between ranks on hosts, in turns with MPI_Allreduce within one run:
 //
 //     mpirun -np 2 --bind-to core build/bin/benchmark_host_all_reduce [--json] [--comm NAME]
-//     [--rounds N] [--largest BYTES] [--registered]
+//     [--rounds N] [--largest BYTES] [--registered] [--direct-ranks N]
 //     tests/support/hosts.sh 2 --slots 2 --rate 1gbit mpirun -np 4 ...   over two hosts
+//
+// --direct-ranks, over `mpi` or `tcp`: the largest group whose ranks tell all others their small
+// data; larger ones use a tree (docs/adr/0029).
 //
 // f32, in place, random data. A round times each of the two once at each size, several calls for
 // small sizes, `--registered` in memory of the group's; a call ends when the slowest rank's does.
@@ -19,13 +22,30 @@
 
 #include <mpi.h>
 
+#include "comm/backends.hpp"
+#include "comm/host/host_backend.hpp"
+#include "comm/host/message_executor.hpp"
 #include "lockstep/comm/bootstrap.hpp"
 #include "lockstep/comm/memory.hpp"
 #include "support/device.hpp"
 
+namespace lockstep::comm {
+const BackendFactory& tcp_backend();  // src/comm/tcp
+}
+
 namespace {
 
 using namespace lockstep;
+
+/// All ranks, over TCP or what the job's messages take, with another limit of direct exchanges.
+CommunicatorPtr over_messages(comm::Bootstrap& bootstrap, bool over_tcp, int direct_ranks) {
+  const comm::BackendFactory& factory =
+      over_tcp ? comm::tcp_backend() : comm::message_backend(bootstrap);
+  auto executor = std::make_unique<comm::host::MessageExecutor>(factory.connect(bootstrap), "world",
+                                                                true, direct_ranks);
+  return make_intrusive<Communicator>(std::make_unique<comm::host::HostBackend>(
+      std::move(executor), "world", comm::CommunicatorOptions{}));
+}
 
 /// Seconds of one call, of `calls` in a row, on this rank.
 template <class Call>
@@ -102,6 +122,7 @@ int main(int argc, char** argv) {
   std::string backend;
   int rounds = 30;
   long largest = 64L << 20;
+  int direct_ranks = 0;
   bool is_registered = false;
   for (int i = 1; i < argc; ++i)
     is_registered = is_registered || std::strcmp(argv[i], "--registered") == 0;
@@ -109,9 +130,12 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--comm") == 0) backend = argv[i + 1];
     if (std::strcmp(argv[i], "--rounds") == 0) rounds = std::max(1, std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--largest") == 0) largest = std::atol(argv[i + 1]);
+    if (std::strcmp(argv[i], "--direct-ranks") == 0) direct_ranks = std::atoi(argv[i + 1]);
   }
   const auto bootstrap = comm::make_bootstrap();
-  const auto world = comm::make_communicator(*bootstrap, cpu, {.backend = backend});
+  const auto world = direct_ranks > 0
+                         ? over_messages(*bootstrap, backend == "tcp", direct_ranks)
+                         : comm::make_communicator(*bootstrap, cpu, {.backend = backend});
   for (const std::int64_t bytes : {8L, 4L << 10, 64L << 10, 1L << 20, 16L << 20, 64L << 20})
     if (bytes <= largest) run_size(*world, report, bytes, rounds, is_registered);
   return 0;

@@ -9,9 +9,9 @@
 namespace lockstep::comm::host {
 
 MessageExecutor::MessageExecutor(std::unique_ptr<Transport> transport, std::string group,
-                                 bool check_signatures)
+                                 bool check_signatures, int direct_ranks)
     : transport_(std::move(transport)),
-      collectives_(*transport_, std::move(group), check_signatures),
+      collectives_(*transport_, std::move(group), check_signatures, direct_ranks),
       check_signatures_(check_signatures) {}
 
 void MessageExecutor::quiesce() {

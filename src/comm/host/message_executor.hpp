@@ -11,8 +11,9 @@ namespace lockstep::comm::host {
 /// Operations as messages between pairs of ranks, over any transport.
 class MessageExecutor final : public Executor {
  public:
-  /// @param group name for messages.
-  MessageExecutor(std::unique_ptr<Transport> transport, std::string group, bool check_signatures);
+  /// @param group name for messages. @param direct_ranks see Collectives.
+  MessageExecutor(std::unique_ptr<Transport> transport, std::string group, bool check_signatures,
+                  int direct_ranks = Collectives::most_direct_ranks);
 
   int rank() const override { return transport_->rank(); }
   int size() const override { return transport_->size(); }
