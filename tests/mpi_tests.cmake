@@ -91,9 +91,11 @@ lockstep_add_mpi_test(test_ddp_nccl NP 1 2 3 LABEL gpu PARTS 3 CONTRACTS paralle
   SOURCES parallel/nccl/nccl_replica_test.cpp)
 # Of four ranks what compares sums and shards: the rest finds no more than with three.
 if(LOCKSTEP_WITH_MPI)
-  lockstep_add_mpi_run(test_ddp_nccl 4 1 1 gpu)
-  set_property(TEST test_ddp_nccl_np4 APPEND PROPERTY ENVIRONMENT
-    "GTEST_FILTER=*/ReplicaContract.*:*/MixedDtypesContract.*:*/Zero*Contract.*:*/Gather*Contract.*")
+  foreach(part IN ITEMS 1 2)
+    lockstep_add_mpi_run(test_ddp_nccl 4 ${part} 2 gpu)
+    set_property(TEST test_ddp_nccl_np4_part${part} APPEND PROPERTY ENVIRONMENT
+      "GTEST_FILTER=*/ReplicaContract.*:*/MixedDtypesContract.*:*/Zero*Contract.*:*/Gather*Contract.*")
+  endforeach()
 endif()
 lockstep_add_mpi_test(test_ddp_staged NP 2 LABEL gpu CONTRACTS parallel
   SOURCES parallel/staged/staged_replica_test.cpp)
