@@ -145,7 +145,9 @@ void Optimizer::step(const GradientScaling& scaling) {
   const autograd::AutocastModeGuard in_the_dtype_of_the_state;
   Changed pending;
   for (ParameterState& each : states_) {
-    if (!each.parameter.requires_grad() || !each.parameter.grad().defined()) continue;
+    if (!each.parameter.requires_grad()) continue;
+    if (each.parameter.is_leaf()) autograd::leaf_of(each.parameter).check_update();
+    if (!each.parameter.grad().defined()) continue;
     check_can_read(scaling, each.parameter.device());
     pending.push_back(&each);
   }

@@ -64,6 +64,7 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
   if (options_.micro_batches != 0) use_micro_batch_tree();
   number_ = agree_on_number(*group_);
   begun_.resize(parameters_.size());
+  is_local_.resize(parameters_.size());
   group_->implementation().before_leaving(number_, [this] { declare_last_updates(); });
   std::vector<std::size_t> reverse_registration(parameters_.size());
   std::iota(reverse_registration.rbegin(), reverse_registration.rend(), std::size_t{0});
@@ -158,6 +159,7 @@ std::vector<Tensor> Reducer::averages_of_buckets() const {
 
 Tensor Reducer::memory_for(std::size_t index) {
   begun_[index] = true;
+  is_local_[index] = false;
   make_array(bucket_of_[index]);
   return gradients_[index];
 }
@@ -177,6 +179,25 @@ void Reducer::on_update(std::size_t index, std::string_view how) {
                  parameters_[index].first,
                  " over ranks; averages are there when backward returns: step after it");
   updates_.note(index, how);
+}
+
+/// Whether the gradient has what backwards added up on this rank, and no reduction has taken in.
+bool Reducer::is_local(std::size_t index) const {
+  const bool is_added_to = !running_ && autograd::Engine::reaches(accumulate_tag_);
+  return (is_local_[index] || is_added_to) && leaves_[index]->gradient().defined();
+}
+
+void Reducer::check_update(std::size_t index) const {
+  const bool is_left_out = shards_ || tree_;
+  if (group_->size() == 1 && !is_left_out) return;
+  LOCKSTEP_CHECK(!is_local(index) && !(tree_ && tree_->count() > 0), InvalidArgument,
+                 "an optimizer's step while the gradient of ", parameters_[index].first,
+                 " is what backwards under no_sync() have added up on this rank, and not the "
+                 "average over ranks, so that ",
+                 is_left_out ? "the update would leave it out" : "replicas would become different",
+                 ". Let the step's last forward and backward run outside of it, also where an "
+                 "epoch ends amid an accumulation",
+                 tree_ ? "" : ", or drop the gradients by the module's zero_grad()");
 }
 
 void Reducer::check_usable() const {
@@ -253,6 +274,8 @@ void Reducer::on_final(std::size_t index) {
                    "backward reached parameter ", parameters_[index].first,
                    " without a forward through the DistributedDataParallel wrapper; call the "
                    "wrapper, not the module");
+    is_local_[index] = true;
+    leave_local_as_captured();
     return;
   }
   if (ready_[index]) check_takes_part_as_before(index);
@@ -389,7 +412,9 @@ void Reducer::finish_backward() {
     begun_.assign(parameters_.size(), false);
     if (tree_) tree_->end_step();
     forget_weights();
-    running_ = is_mid_step_ = false;
+    is_local_.assign(parameters_.size(), false);
+    leave_local_as_captured();
+    running_ = false;
     times_of_backward_.reset();
     if (gathered()) gathered()->end_step();
   } catch (...) {

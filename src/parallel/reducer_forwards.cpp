@@ -38,7 +38,6 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
     tree_->begin_forward();
   }
   if (mode == Mode::accumulate) {
-    is_mid_step_ |= grad_enabled();
     if ((tree_ || gathered()) && grad_enabled() && !std::exchange(accumulates_, true))
       autograd::on_backward_through(accumulate_tag_, [self = std::weak_ptr<Reducer*>(self_)] {
         if (const auto reducer = self.lock()) (*reducer)->begin_accumulation();
@@ -76,9 +75,24 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
 }
 
 bool Reducer::has_accumulated() const {
-  if (!is_mid_step_) return false;
   if (tree_ && tree_->count() > 0) return true;
-  return std::ranges::any_of(leaves_, [](const auto& leaf) { return leaf->gradient().defined(); });
+  for (std::size_t i = 0; i < leaves_.size(); ++i)
+    if (is_local(i)) return true;
+  return false;
+}
+
+/// A launch leaves gradients as the step did that was captured.
+void Reducer::leave_local_as_captured() {
+  StepRecording* const recording = StepRecording::on(group_->device());
+  if (!recording || !recording->meets(&is_local_)) return;
+  const auto left = std::make_shared<std::vector<bool>>();
+  const std::weak_ptr<Reducer*> self = self_;
+  recording->at_end([self, left] {
+    if (const auto reducer = self.lock()) *left = (*reducer)->is_local_;
+  });
+  recording->after_launch([self, left] {
+    if (const auto reducer = self.lock()) (*reducer)->is_local_ = *left;
+  });
 }
 
 Accumulated Reducer::accumulated() const {
@@ -99,9 +113,10 @@ void Reducer::set_accumulated(const Accumulated& accumulated) {
                  tree_ ? " whose reduction is reproducible" : "");
   const NoGradGuard no_recording;
   if (shards_) shards_->clear_gradients();
-  is_mid_step_ = true;
-  for (std::size_t i = 0; i < leaves_.size(); ++i)
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
     leaves_[i]->set_gradient(accumulated.gradients[i]);
+    is_local_[i] = accumulated.gradients[i].defined();
+  }
   accumulated_weight_ = accumulated.weight;
   unit_ = accumulated.unit;
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <type_traits>
 
@@ -390,6 +391,23 @@ std::string message_of_the_end(const Update& update) {
   return message_of([&] {
     comm::run_ranks(2, [&](Communicator& group) { train(group, update); }, {.timeout = 10s});
   });
+}
+
+TEST(OneRankAlone, ThatUpdatesByGradientsOfItsOwnIsToldHowAndEndsTheOthers) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    optim::SGD optimizer(replica.named_parameters(), {.lr = 0.25});
+    for (int step = 0; step < 2; ++step) {
+      std::optional<Replica::NoSync> local;
+      if (group.rank() == 1 && step == 1) local.emplace(replica.no_sync());
+      const Batch batch = Batch::of_step(step);
+      loss_of(replica(batch.x), batch).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  });
+  for (const std::string& message : messages) EXPECT_THAT(message, Not(IsEmpty()));
+  EXPECT_THAT(messages[1], HasSubstr("under no_sync()"));
 }
 
 TEST(OneRankAlone, WithAnotherLearningRateInTheLastUpdateIsRefused) {

@@ -205,6 +205,8 @@ TEST(ReproducibleReduction, RefusesAnotherNumberOfMicroBatchesAndGradientsThatWe
       backward();
     };
     accumulate();
+    optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+    EXPECT_THAT(message_of([&] { optimizer.step(); }), HasSubstr("the update would leave it out"));
     EXPECT_THAT(message_of(accumulate), HasSubstr("micro-batch 2 of a step"));
     backward();
     EXPECT_THAT(message_of(accumulate),

@@ -41,6 +41,9 @@ class GradientSink {
   virtual Tensor memory_for(std::size_t key) = 0;
   /// The gradient is final for this backward. Comes after all hooks.
   virtual void on_final(std::size_t key) = 0;
+  /// An optimizer is about to make a step, and the leaf is among its parameters, with a gradient or
+  /// without. @throws InvalidArgument to refuse the step before anything of it is done.
+  virtual void check_update(std::size_t /*key*/) const {}
   /// An optimizer is about to change the leaf, and says which update of its own it is, and with
   /// what options: the same on every rank that trains alike.
   virtual void on_update(std::size_t /*key*/, std::string_view /*how*/) {}
@@ -96,6 +99,10 @@ class LeafNode final : public Node {
   /// Takes a sink away; nothing happens if the leaf has another. A present gradient moves to memory
   /// of its own.
   void release_sink(const GradientSink& sink);
+  /// Asks the sink, if there is one, before an optimizer's step; see GradientSink::check_update.
+  void check_update() const {
+    if (sink_) sink_->check_update(sink_key_);
+  }
   /// Tells the sink, if there is one, of an optimizer's update; see GradientSink::on_update.
   void announce_update(std::string_view how) {
     if (sink_) sink_->on_update(sink_key_, how);

@@ -76,7 +76,8 @@ class Optimizer {
 
   /// Updates all parameters that have a gradient.
   /// @param scaling what a loss scaler did to the gradients, and found in them; it must be on their
-  /// device. @throws InvalidArgument if it is not.
+  /// device. @throws InvalidArgument if it is not, and in data parallelism for gradients that
+  /// backwards under no_sync() have added up and none has reduced; then nothing has changed.
   void step(const GradientScaling& scaling = {});
   /// Clears all gradients, or with `set_to_none = false` fills those present with zeros.
   void zero_grad(bool set_to_none = true);

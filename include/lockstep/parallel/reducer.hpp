@@ -125,6 +125,10 @@ struct Accumulated {
 /// It also carries which gradients of before this step are still there and are added to: a rank
 /// that alone leaves out `zero_grad` is refused.
 ///
+/// An optimizer's step is refused while one of its parameters has what backwards only accumulated:
+/// replicas would become different, or, where averages are shared out or are those of
+/// micro-batches, the step would leave it out. A rank alone may update by it.
+///
 /// In a step that is captured, each launch counts as its forwards, and names its collectives anew.
 ///
 /// A backward to reduce that throws, at whatever point, fails the group: the other ranks would wait
@@ -241,6 +245,7 @@ class Reducer final : private autograd::GradientSink {
 
   Tensor memory_for(std::size_t index) override;
   void on_final(std::size_t index) override;
+  void check_update(std::size_t index) const override;
   void on_update(std::size_t index, std::string_view how) override;
   void before_change(std::size_t index, const Tensor& value) override;
   void on_taken(std::size_t index) noexcept override;
@@ -287,6 +292,8 @@ class Reducer final : private autograd::GradientSink {
   void begin_micro_batch();
   void finish_micro_batch();
   bool contributes(std::size_t index) const;
+  bool is_local(std::size_t index) const;
+  void leave_local_as_captured();
   void check_weights_fit(bool is_weighted);
   void backward(const Tensor& loss, const Tensor& weight, double known);
   void share_weights();
@@ -353,7 +360,7 @@ class Reducer final : private autograd::GradientSink {
   std::vector<bool> begun_;      // parameters whose gradient began since the last reduction
   std::string kept_;             // which of them a backward adds to gradients of before it
   bool accumulates_ = false;     // a forward to accumulate was recorded
-  bool is_mid_step_ = false;     // the same since the last reduction
+  std::vector<bool> is_local_;   // parameters whose gradient has what backwards accumulated on it
   std::uint64_t forwards_ = 0;   // recorded to be reduced
   bool running_ = false;         // inside a backward that reduces
   std::string failure_;          // of a backward; this reducer is of no use any more
