@@ -77,6 +77,15 @@ ParameterShards::ParameterShards(NamedTensors parameters, CommunicatorPtr group,
                                                      std::move(in_backward));
 }
 
+/// Of a backward, which would leave there what averages are to be.
+void ParameterShards::on_final(std::size_t index) {
+  LOCKSTEP_THROW(
+      InvalidArgument, "backward reached this rank's shard of parameter ", shards_[index].first,
+      ", whose gradient is its part of the averages and nothing else. Compute loss terms of "
+      "parameters, such as an L2 penalty, from those of the module, in the loss of a forward (with "
+      "zero_stage 3 within the module's forward), or give the optimizer a weight_decay");
+}
+
 ParameterShards::~ParameterShards() {
   clear_gradients();
   for (const auto& [name, shard] : shards_) autograd::leaf_of(shard).release_sink(*this);

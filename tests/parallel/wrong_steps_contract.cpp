@@ -140,5 +140,19 @@ TEST_P(UseContract, RefusesAnUpdateBehindACapturedStepThatOnlyAccumulates) {
   });
 }
 
+// The averages would overwrite its part.
+TEST_P(ZeroContract, RefusesALossTermOfTheShards) {
+  run([](Communicator& group) {
+    for (const int stage : {1, 2, 3}) {
+      Replica replica = sharded(group, stage);
+      Tensor loss = zeros({}, {.dtype = DType::f64, .device = device_of_rank});
+      for (const Tensor& shard : replica.parameters()) loss = loss + shard.square().sum();
+      EXPECT_THAT(message_of([&] { loss.backward(); }),
+                  AllOf(HasSubstr("shard of parameter layers."), HasSubstr("those of the module"),
+                        HasSubstr("weight_decay")));
+    }
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::parallel::testing
