@@ -1,6 +1,8 @@
 #include "lockstep/optim/clip.hpp"
 
+#include <cmath>
 #include <string>
+#include <vector>
 
 #include "backend/backend.hpp"
 #include "core/exact_number.hpp"
@@ -10,6 +12,7 @@
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "optim/gradients.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -36,6 +39,30 @@ std::string purpose_of(double max_norm, const ClipGradNormOptions& options) {
                         detail::exact(options.norm_type));
 }
 
+/// Tells of it whoever averages the gradients, and compares what ranks do to the averages.
+void announce(std::span<const Tensor> parameters, const std::string& how) {
+  std::vector<Tensor> clipped;
+  for (const Tensor& each : parameters)
+    if (each.is_leaf() && each.requires_grad() && each.grad().defined()) clipped.push_back(each);
+  const auto tell = [clipped, how] {
+    for (const Tensor& each : clipped)
+      if (each.requires_grad()) autograd::leaf_of(each).announce_clip(how);
+  };
+  if (StepRecording* const recording = StepRecording::current())
+    recording->before_launch(tell);
+  else
+    tell();
+}
+
+/// Nothing where the norm is only taken. The group's exchange of it compares the limit.
+void announce_norm(std::span<const Tensor> parameters, double max_norm,
+                   const ClipGradNormOptions& options) {
+  if (options.group || std::isinf(max_norm)) return;
+  std::string how = "clip_grad_norm_ to " + detail::exact(max_norm);
+  if (options.norm_type != 2) how += ", norm_type " + detail::exact(options.norm_type);
+  announce(parameters, how);
+}
+
 }  // namespace
 
 Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
@@ -48,6 +75,7 @@ Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
   const Gradients gradients("clip_grad_norm_", parameters,
                             {options.group, options.replicated, purpose_of(max_norm, options)});
   if (gradients.empty()) return zeros({}, {.dtype = DType::f64});
+  announce_norm(parameters, max_norm, options);
   const Device device = gradients.device();
   const bool is_known = options.norm.defined();
   if (is_known) check_known_norm(options, device);
@@ -68,6 +96,7 @@ void clip_grad_value_(std::span<const Tensor> parameters, double limit) {
                    "clip_grad_value_: a parameter of shape ", parameter.shape(),
                    " has its gradient shared out over ranks; give the parameters of the "
                    "DistributedDataParallel, not of the module");
+  announce(parameters, "clip_grad_value_ to " + detail::exact(limit));
   for (const Tensor& parameter : parameters)
     if (Tensor gradient = parameter.grad(); gradient.defined())
       gradient.copy_(clamp(gradient, -limit, limit));

@@ -200,6 +200,10 @@ void Reducer::check_update(std::size_t index) const {
                  tree_ ? "" : ", or drop the gradients by the module's zero_grad()");
 }
 
+void Reducer::on_clip(std::size_t index, std::string_view how) {
+  if (!running_ && !is_local(index)) updates_.note(index, how);  // an average, as all ranks have
+}
+
 void Reducer::check_usable() const {
   if (shards_) shards_->check_in_place();
   LOCKSTEP_CHECK(

@@ -1,8 +1,10 @@
 // One rank's optimizer, scaler, clipping or metric differs.
 
 #include <array>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <type_traits>
 
@@ -408,6 +410,63 @@ TEST(OneRankAlone, ThatUpdatesByGradientsOfItsOwnIsToldHowAndEndsTheOthers) {
   });
   for (const std::string& message : messages) EXPECT_THAT(message, Not(IsEmpty()));
   EXPECT_THAT(messages[1], HasSubstr("under no_sync()"));
+}
+
+/// The message of the end of a job in which one rank clips otherwise than the others.
+std::string message_of_clipping(
+    const std::function<void(std::span<const Tensor>, int rank)>& clip) {
+  return message_of([&] {
+    comm::run_ranks(2, [&](Communicator& group) {
+      Replica replica(make_net(1), share(group));
+      optim::SGD optimizer(replica.named_parameters(), {.lr = 0.25});
+      const Batch batch = Batch::of_step(1).part(group.rank(), group.size());
+      loss_of(replica(batch.x), batch).backward();
+      const std::vector<Tensor> parameters = replica.parameters();
+      clip(parameters, group.rank());
+      optimizer.step();
+    });
+  });
+}
+
+TEST(OneRankAlone, ThatClipsToAnotherLimitIsRefused) {
+  EXPECT_THAT(message_of_clipping([](std::span<const Tensor> parameters, int rank) {
+                optim::clip_grad_norm_(parameters, rank == 0 ? 0.5 : 0.25);
+              }),
+              AllOf(HasSubstr("8 parameters after clip_grad_norm_ to 0.5, 8 parameters after"),
+                    HasSubstr("8 parameters after clip_grad_norm_ to 0.25, 8 parameters after")));
+  EXPECT_THAT(message_of_clipping([](std::span<const Tensor> parameters, int rank) {
+                optim::clip_grad_value_(parameters, rank == 0 ? 0.5 : 0.25);
+              }),
+              AllOf(HasSubstr("clip_grad_value_ to 0.5"), HasSubstr("clip_grad_value_ to 0.25")));
+}
+
+TEST(OneRankAlone, ThatClipsIsRefused) {
+  EXPECT_THAT(message_of_clipping([](std::span<const Tensor> parameters, int rank) {
+                if (rank == 1) optim::clip_grad_norm_(parameters, 0.5, {.norm_type = 1});
+              }),
+              HasSubstr("clip_grad_norm_ to 0.5, norm_type 1"));
+}
+
+// Which changes nothing, nor does what each rank does to its own before they are averaged.
+TEST(OneRankAlone, MayTakeANormAndClipGradientsOfItsOwn) {
+  comm::run_ranks(2, [](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    optim::SGD optimizer(replica.named_parameters(), {.lr = 0.25});
+    for (int step = 0; step < 3; ++step) {
+      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+      {
+        const auto local = replica.no_sync();
+        loss_of(replica(batch.x), batch).backward();
+      }
+      if (group.rank() == 1) optim::clip_grad_norm_(replica.parameters(), 0.01);
+      loss_of(replica(batch.x), batch).backward();
+      if (group.rank() == 0)
+        optim::clip_grad_norm_(replica.parameters(), std::numeric_limits<double>::infinity());
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    expect_equal_replicas(group, replica.module());
+  });
 }
 
 TEST(OneRankAlone, WithAnotherLearningRateInTheLastUpdateIsRefused) {

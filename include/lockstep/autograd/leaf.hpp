@@ -44,6 +44,9 @@ class GradientSink {
   /// An optimizer is about to make a step, and the leaf is among its parameters, with a gradient or
   /// without. @throws InvalidArgument to refuse the step before anything of it is done.
   virtual void check_update(std::size_t /*key*/) const {}
+  /// The gradient is about to be clipped, and how is said: the same on every rank that trains
+  /// alike.
+  virtual void on_clip(std::size_t /*key*/, std::string_view /*how*/) {}
   /// An optimizer is about to change the leaf, and says which update of its own it is, and with
   /// what options: the same on every rank that trains alike.
   virtual void on_update(std::size_t /*key*/, std::string_view /*how*/) {}
@@ -102,6 +105,10 @@ class LeafNode final : public Node {
   /// Asks the sink, if there is one, before an optimizer's step; see GradientSink::check_update.
   void check_update() const {
     if (sink_) sink_->check_update(sink_key_);
+  }
+  /// Tells the sink, if there is one, that the gradient is clipped; see GradientSink::on_clip.
+  void announce_clip(std::string_view how) {
+    if (sink_) sink_->on_clip(sink_key_, how);
   }
   /// Tells the sink, if there is one, of an optimizer's update; see GradientSink::on_update.
   void announce_update(std::string_view how) {

@@ -103,6 +103,7 @@ class ParameterShards final : private autograd::GradientSink {
   Tensor memory_for(std::size_t index) override { return gradients_[index]; }
   void on_final(std::size_t index) override;
   void check_update(std::size_t index) const override { updates_.check_update(index); }
+  void on_clip(std::size_t index, std::string_view how) override { updates_.on_clip(index, how); }
   void on_update(std::size_t index, std::string_view how) override {
     updates_.on_update(index, how);
   }

@@ -246,6 +246,7 @@ class Reducer final : private autograd::GradientSink {
   Tensor memory_for(std::size_t index) override;
   void on_final(std::size_t index) override;
   void check_update(std::size_t index) const override;
+  void on_clip(std::size_t index, std::string_view how) override;
   void on_update(std::size_t index, std::string_view how) override;
   void before_change(std::size_t index, const Tensor& value) override;
   void on_taken(std::size_t index) noexcept override;
