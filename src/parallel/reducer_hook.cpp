@@ -20,10 +20,14 @@ void Reducer::set_reduction(std::shared_ptr<BucketReduction> reduction) {
   LOCKSTEP_CHECK(reduction, InvalidArgument, "there is no communication hook to be registered");
   LOCKSTEP_CHECK(!running_, InvalidArgument, "the communication hook ", reduction->name(),
                  " was registered inside a backward that averages gradients over ranks");
-  LOCKSTEP_CHECK(!shares_out() && !reduction->shares_out(), InvalidArgument,
-                 "the communication hook ", reduction->name(), " in the place of ",
-                 options_.reduction->name(),
-                 ": which of them share averages out is chosen when the reducer is made");
+  LOCKSTEP_CHECK(
+      !shares_out(), InvalidArgument, "the communication hook ", reduction->name(),
+      " does not go with a zero_stage, which has each rank's part of the averages summed "
+      "by ",
+      options_.reduction->name(), "; give zero_stage 0, or no hook");
+  LOCKSTEP_CHECK(!reduction->shares_out(), InvalidArgument, "the communication hook ",
+                 reduction->name(),
+                 " would leave each rank a part of the averages; give a zero_stage for that");
   LOCKSTEP_CHECK(
       !reduction->is_delayed() || !options_.find_unused_parameters || options_.static_graph,
       InvalidArgument, "the communication hook ", reduction->name(),

@@ -131,7 +131,7 @@ TEST_P(DelayedReductionContract, RefusesWhatItCannotDo) {
     Replica sharded(make_net(7), group, {.zero_stage = 1});
     EXPECT_THAT(
         message_of([&] { sharded.register_comm_hook(std::make_shared<DelayedReduction>()); }),
-        ::testing::HasSubstr("share averages out"));
+        ::testing::HasSubstr("does not go with a zero_stage"));
   });
 }
 

@@ -140,6 +140,17 @@ TEST_P(UseContract, RefusesAnUpdateBehindACapturedStepThatOnlyAccumulates) {
   });
 }
 
+TEST_P(ZeroContract, RefusesACommunicationHookByTheNameOfItsOption) {
+  run([](Communicator& group) {
+    Replica replica = sharded(group, 1), whole = sharded(group, 0);
+    EXPECT_THAT(message_of([&] { replica.register_comm_hook(compress_buckets(DType::bf16)); }),
+                AllOf(HasSubstr("all-reduce in bf16 does not go with a zero_stage"),
+                      HasSubstr("give zero_stage 0, or no hook")));
+    EXPECT_THAT(message_of([&] { whole.register_comm_hook(reduce_scatter_buckets()); }),
+                HasSubstr("give a zero_stage for that"));
+  });
+}
+
 // The averages would overwrite its part.
 TEST_P(ZeroContract, RefusesALossTermOfTheShards) {
   run([](Communicator& group) {
