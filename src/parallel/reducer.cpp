@@ -276,8 +276,10 @@ void Reducer::on_final(std::size_t index) {
   if (!running_) {
     LOCKSTEP_CHECK(autograd::Engine::reaches(accumulate_tag_), InvalidArgument,
                    "backward reached parameter ", parameters_[index].first,
-                   " without a forward through the DistributedDataParallel wrapper; call the "
-                   "wrapper, not the module");
+                   " without a forward through the DistributedDataParallel wrapper, so that "
+                   "nothing would average what it adds; call the wrapper, not the module, and add "
+                   "what is computed of parameters alone, such as an L2 penalty, to the loss of a "
+                   "forward");
     is_local_[index] = true;
     leave_local_as_captured();
     return;

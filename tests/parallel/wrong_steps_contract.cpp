@@ -140,6 +140,18 @@ TEST_P(UseContract, RefusesAnUpdateBehindACapturedStepThatOnlyAccumulates) {
   });
 }
 
+TEST_P(UseContract, SaysWhereALossOfParametersAloneBelongs) {
+  run([](Communicator& group) {
+    Replica replica = sharded(group, 0);
+    step_on(replica, own_part(group, 0));
+    Tensor loss = zeros({}, {.dtype = DType::f64, .device = device_of_rank});
+    for (const Tensor& parameter : replica.parameters()) loss = loss + parameter.square().sum();
+    EXPECT_THAT(message_of([&] { loss.backward(); }),
+                AllOf(HasSubstr("call the wrapper"), HasSubstr("parameters alone"),
+                      HasSubstr("to the loss of a forward")));
+  });
+}
+
 TEST_P(ZeroContract, RefusesACommunicationHookByTheNameOfItsOption) {
   run([](Communicator& group) {
     Replica replica = sharded(group, 1), whole = sharded(group, 0);
