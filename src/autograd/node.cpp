@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/core/error.hpp"
@@ -21,37 +22,19 @@ thread_local PlaceId current_place = 0;
 thread_local Node* dead_nodes = nullptr;
 thread_local bool deleting = false;
 
-/// What its owner said of a tag.
-struct TagState {
-  std::function<void()> begin;
-  std::string closed_because;
-};
-
+/// What their owners said of tags.
 struct TagStates {
+  using Begin = std::shared_ptr<const std::function<void()>>;
   std::mutex mutex;
-  std::map<GraphTag, std::shared_ptr<const TagState>> by_tag;
+  std::map<GraphTag, Begin> begins;
+  /// By reason: which tags are closed, for ever, since ops with them may live as long.
+  std::map<std::string, std::vector<bool>> closed;
 };
 
 // Never destroyed: what closes tags may itself be in static storage.
 TagStates& tag_states() {
   static TagStates& instance = *new TagStates();
   return instance;
-}
-
-void set_state(GraphTag tag, TagState state) {
-  TagStates& states = tag_states();
-  auto made = std::make_shared<const TagState>(std::move(state));
-  const std::lock_guard lock(states.mutex);
-  states.by_tag[tag].swap(made);
-}
-
-/// Null for a tag of which nothing was said.
-std::shared_ptr<const TagState> state_of(GraphTag tag) {
-  if (tag == 0) return nullptr;
-  TagStates& states = tag_states();
-  const std::lock_guard lock(states.mutex);
-  const auto found = states.by_tag.find(tag);
-  return found == states.by_tag.end() ? nullptr : found->second;
 }
 
 /// Pools name a module with what it allocates.
@@ -84,22 +67,40 @@ GraphTag new_graph_tag() {
 }
 
 void on_backward_through(GraphTag tag, std::function<void()> begin) {
-  set_state(tag, {.begin = std::move(begin), .closed_because = {}});
+  TagStates& states = tag_states();
+  TagStates::Begin made;  // then what was there, which ends without the lock
+  if (begin) made = std::make_shared<const std::function<void()>>(std::move(begin));
+  const std::lock_guard lock(states.mutex);
+  TagStates::Begin& begin_now = states.begins[tag];
+  begin_now.swap(made);
+  if (!begin_now) states.begins.erase(tag);
 }
 
 void close_graph_tag(GraphTag tag, std::string reason) {
-  set_state(tag, {.begin = {}, .closed_because = std::move(reason)});
+  on_backward_through(tag, nullptr);
+  TagStates& states = tag_states();
+  const std::lock_guard lock(states.mutex);
+  std::vector<bool>& closed = states.closed[std::move(reason)];
+  if (closed.size() <= tag) closed.resize(tag + std::size_t{1});
+  closed[tag] = true;
 }
 
 void check_open(GraphTag tag) {
-  const auto state = state_of(tag);
-  if (state && !state->closed_because.empty())
-    LOCKSTEP_THROW(InvalidArgument, state->closed_because);
+  TagStates& states = tag_states();
+  const std::lock_guard lock(states.mutex);
+  for (const auto& [reason, closed] : states.closed)
+    LOCKSTEP_CHECK(tag >= closed.size() || !closed[tag], InvalidArgument, reason);
 }
 
 void begin_backward_through(GraphTag tag) {
-  const auto state = state_of(tag);
-  if (state && state->begin) state->begin();
+  TagStates& states = tag_states();
+  TagStates::Begin begin;
+  {
+    const std::lock_guard lock(states.mutex);
+    if (const auto found = states.begins.find(tag); found != states.begins.end())
+      begin = found->second;
+  }
+  if (begin) (*begin)();
 }
 
 TagGuard::TagGuard(GraphTag tag) noexcept : previous_(std::exchange(current_tag, tag)) {}

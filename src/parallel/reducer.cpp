@@ -96,6 +96,7 @@ Reducer::~Reducer() {
   registration_.reset();
   give_back();
   try {
+    if (accumulates_) autograd::on_backward_through(accumulate_tag_, nullptr);
     if (forwards_ > 0)
       autograd::close_graph_tag(
           reduce_tag_,

@@ -1,9 +1,14 @@
 #include "lockstep/parallel/reducer.hpp"
 
+#include <cstddef>
+#include <fstream>
 #include <numeric>
+#include <string>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include "lockstep/autograd/graph_tag.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/comm/thread_world.hpp"
@@ -95,6 +100,31 @@ TEST(Reducer, LaunchesBucketsInOrderWhenHooksFireOutOfOrder) {
                 std::string::npos);
   });
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+std::size_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::size_t size = 0, resident = 0;
+  statm >> size >> resident;
+  return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Ops of its forwards may live on, and are refused for ever.
+TEST(Reducer, KeepsNoTextForEachOfItsTags) {
+  const std::string reason(256, 'x');
+  const std::size_t before = resident_bytes();
+  constexpr std::size_t closed = 100'000;
+  for (std::size_t i = 0; i < closed; ++i) {
+    const autograd::GraphTag tag = autograd::new_graph_tag();
+    autograd::on_backward_through(tag, [] {});
+    autograd::close_graph_tag(tag, reason);
+    if (i % 1000 == 0) {
+      EXPECT_THROW(autograd::check_open(tag), InvalidArgument);
+    }
+  }
+  EXPECT_LT(resident_bytes(), before + 64 * closed);
+}
+#endif
 
 TEST(Reducer, RebuildsInTheOrderOfRankZero) {
   comm::run_ranks(2, [](comm::Communicator& group) {
