@@ -128,5 +128,6 @@
 #include "lockstep/train/loop_options.hpp"
 #include "lockstep/train/loop_reports.hpp"
 #include "lockstep/train/periodic_averaging.hpp"
+#include "lockstep/train/same_samples.hpp"
 #include "lockstep/train/step.hpp"
 #include "lockstep/train/step_graph.hpp"

@@ -105,6 +105,8 @@ Loop::Loop(const CommunicatorPtr& group, const LoopOptions& options)
 
 Loop::~Loop() = default;
 
+comm::Communicator& Loop::group() noexcept { return *state_->group; }
+
 checkpoint::Manager* Loop::checkpoints() noexcept {
   return state_->checkpoints ? &*state_->checkpoints : nullptr;
 }

@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -167,6 +169,64 @@ TEST(TrainLoop, TellsAllRanksWhichCheckpointsOneWantsOtherwise) {
     refusal(other, "keep_best is false on rank 0 but true on rank 1");
     Loop loop(group, usual);
     EXPECT_EQ(loop.run([] { return Tensor(); }), 0);
+  });
+}
+
+/// Samples with a random number each, by which they are known.
+struct NoisySamples {
+  std::int64_t size() const { return 12; }
+  std::vector<double> fetch(std::span<const std::int64_t> indices,
+                            const data::SampleRandom& random) const {
+    std::vector<double> drawn;
+    for (const std::int64_t index : indices) {
+      Generator generator = random.of(index);
+      drawn.push_back(static_cast<double>(index) + rand({}, {}, generator).item());
+    }
+    return drawn;
+  }
+};
+
+/// All that the ranks draw in two epochs of 6 steps, in order. Ranks are seeded as
+/// docs/long-runs.md has it. @param stop the step before which the first start ends; 0: none.
+std::vector<double> samples_drawn(int ranks, std::int64_t stop) {
+  const TemporaryFolder folder;
+  std::vector<double> drawn;
+  std::mutex mutex;
+  for (const std::int64_t steps : {stop, std::int64_t{12}}) {
+    if (steps == 0) continue;
+    run_job(ranks, [&](const CommunicatorPtr& group) {
+      manual_seed(1 + static_cast<std::uint64_t>(group->rank()));
+      data::DataLoader loader(NoisySamples{}, data::RandomSampler(12, 1),
+                              {.batch_size = 2, .rank = group->rank(), .world_size = ranks});
+      Loop loop(group, {.steps = steps, .checkpoint_dir = folder / "run"});
+      loop.run(loader, [&](const std::vector<double>& batch) {
+        const std::lock_guard lock(mutex);
+        for (const double each : batch) drawn.push_back(each);
+        return Tensor();
+      });
+    });
+  }
+  std::ranges::sort(drawn);
+  return drawn;
+}
+
+TEST(TrainLoop, HasDataSetsDrawTheSameOnAnyNumberOfRanksAndResumed) {
+  const std::vector<double> whole = samples_drawn(1, 0);
+  EXPECT_EQ(whole.size(), 24u);
+  for (const int ranks : {1, 2})
+    for (const std::int64_t stop : {0, 4, 7})
+      EXPECT_EQ(samples_drawn(ranks, stop), whole) << ranks << " ranks, stopped at " << stop;
+}
+
+TEST(TrainLoop, RefusesLoadersOfOtherSeeds) {
+  run_job(2, [](const CommunicatorPtr& group) {
+    const auto rank = static_cast<std::uint64_t>(group->rank());
+    data::DataLoader loader(
+        NoisySamples{}, data::RandomSampler(12, 1),
+        {.batch_size = 2, .rank = group->rank(), .world_size = 2, .seed = 5 + rank});
+    Loop loop(group, {.epochs = 1});
+    EXPECT_THAT([&] { loop.run(loader, [](auto&) { return Tensor(); }); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("seed 5 on rank 0 but 6 on rank 1")));
   });
 }
 

@@ -34,7 +34,8 @@ struct DataLoaderOptions {
   /// Batches prepared ahead, by all workers together.
   int prefetch = 4;
   /// Seeds the random numbers of the data set (SampleRandom): the same on all ranks for the same
-  /// samples. Default: the seed of the thread that starts the first epoch (manual_seed).
+  /// samples. Default: the seed of the thread that starts the first epoch (manual_seed); in a
+  /// train::Loop, and behind train::agree_on_samples, rank 0's.
   std::optional<std::uint64_t> seed = {};
   /// Where the tensors of batches are handed out. On a GPU they are copied there on a stream of the
   /// loader's own, with workers as far ahead as `prefetch` says; the host waits for no copy. The
@@ -48,7 +49,7 @@ struct LoaderState {
   std::uint64_t epoch = 0;
   /// Samples of the epoch's order that were handed out, over all ranks.
   std::int64_t samples = 0;
-  /// Seed of the data set's random numbers; unset where no epoch has begun.
+  /// Seed of the data set's random numbers; unset where none was given and no epoch has begun.
   std::optional<std::uint64_t> seed = {};
   /// What tells the data set, and the order up to here, from others; 0 fits any.
   std::uint64_t signature = 0;
@@ -74,7 +75,8 @@ class DataLoader {
       : dataset_(std::move(dataset)),
         batches_(std::move(sampler),
                  {options.batch_size, options.drop_last, options.rank, options.world_size}),
-        options_(options) {
+        options_(options),
+        seed_(options.seed) {
     LOCKSTEP_CHECK(options.num_workers >= 0 && options.prefetch > 0, InvalidArgument,
                    options.num_workers, " workers preparing ", options.prefetch,
                    " batches ahead; use 0 or more workers and 1 or more batches");
@@ -168,7 +170,7 @@ class DataLoader {
   Iterator begin() {
     if (pipeline_) pipeline_->stop();
     if (fetched_ > 0 || batches_.size(start_) == 0) go_to(epoch_ + 1, 0);
-    if (!seed_) seed_ = options_.seed.value_or(default_generator().state().seed);
+    if (!seed_) seed_ = default_generator().state().seed;
     random_ = {*seed_, epoch_};
     if (options_.num_workers > 0) start_workers();
     in_epoch_ = true;

@@ -11,6 +11,7 @@
 #include "lockstep/train/early_stopping.hpp"
 #include "lockstep/train/loop_options.hpp"
 #include "lockstep/train/loop_reports.hpp"
+#include "lockstep/train/same_samples.hpp"
 #include "lockstep/train/step.hpp"
 
 /// @file
@@ -78,7 +79,8 @@ class Loop {
   /// The checkpoints; null without a `checkpoint_dir`.
   checkpoint::Manager* checkpoints() noexcept;
 
-  /// Makes all steps that are left, and saves the end.
+  /// Makes all steps that are left, and saves the end. Ranks first agree on their samples
+  /// (agree_on_samples).
   /// @param batches a DataLoader, or what is a range, has a size and counts samples as one.
   /// @param step takes a batch, and returns a StepResult or a loss.
   /// @return the program's exit code, alike on all ranks: 0; StopRequest::exit_code if it shall be
@@ -87,6 +89,7 @@ class Loop {
   /// elsewhere, before a rank returns that code from Session::run, which ends all.
   template <checkpoint::CountsSamples Batches, class MakeStep>
   int run(Batches& batches, MakeStep&& step) {
+    agree_on_samples(group(), batches);
     add("batches", batches);
     start(batches.size());
     while (goes_on())
@@ -109,8 +112,8 @@ class Loop {
   /// For a loop of one's own.
   /// @{
 
-  /// Resumes. Blocks. @param epoch_steps how many steps an epoch has; none where there are no
-  /// epochs.
+  /// Resumes, behind `agree_on_samples` of a loader. Blocks. @param epoch_steps how many steps an
+  /// epoch has; none where there are no epochs.
   /// @throws InvalidArgument on every rank for a run without end, epochs without batches, early
   /// stopping without `evaluate`, and ranks that differ in these; what checkpoint::Manager throws.
   void start(std::optional<std::int64_t> epoch_steps = std::nullopt);
@@ -133,6 +136,8 @@ class Loop {
   const EarlyStopping& early_stopping() const noexcept;
 
  private:
+  comm::Communicator& group() noexcept;
+
   struct State;
   std::unique_ptr<State> state_;
 };
