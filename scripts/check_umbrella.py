@@ -38,6 +38,7 @@ BROUGHT = {
     "scopes keep these as members": {"autograd/cast_cache.hpp"},
     "a loader is a template over the data set": {
         "data/detail/copy_stream.hpp", "data/detail/prefetch_pipeline.hpp"},
+    "loaders give it to train::agree_on_samples, a template over them": {"data/loader_share.hpp"},
     "modules are called and made by templates": {"nn/call.hpp", "nn/construction.hpp"},
     "DistributedDataParallel::reducer() gives out its buckets and times": {
         "parallel/bucket_plan.hpp", "parallel/reducer.hpp", "parallel/index_ranges.hpp", "parallel/parameter_shards.hpp",

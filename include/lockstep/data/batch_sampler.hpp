@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <memory>
@@ -54,6 +55,12 @@ class BatchSampler {
   /// epoch's samples, one that the ranks of a DistributedSampler do not divide, or a last batch
   /// that would leave a rank without a sample.
   void check_consumed(std::int64_t consumed) const;
+  /// Which share this is; -1: the sampler does not tell.
+  int rank() const { return sampler_->world_size() > 1 ? sampler_->rank() : options_.rank; }
+  /// How many shares there are, by the options or the sampler.
+  int world_size() const { return std::max(options_.world_size, sampler_->world_size()); }
+  /// How an epoch is cut.
+  const BatchOptions& options() const { return options_; }
   /// The sampler.
   const Sampler& sampler() const { return *sampler_; }
 

@@ -15,6 +15,7 @@
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/data/detail/copy_stream.hpp"
 #include "lockstep/data/detail/prefetch_pipeline.hpp"
+#include "lockstep/data/loader_share.hpp"
 
 /// @file
 /// Iterating over a data set in batches that are prepared ahead.
@@ -107,6 +108,19 @@ class DataLoader {
     state.signature = signature_at(state);
     return state;
   }
+  /// What of the samples it hands out, to be compared over ranks.
+  LoaderShare share() const {
+    const LoaderState place = state();
+    const BatchOptions& cut = batches_.options();
+    return {.dataset = dataset_signature(),
+            .order = batches_.sampler().order_signature(),
+            .epoch = place.epoch,
+            .samples = place.samples,
+            .batch_size = cut.batch_size,
+            .drop_last = cut.drop_last,
+            .world_size = batches_.world_size(),
+            .rank = batches_.rank()};
+  }
   /// The next loop starts there, with the seed of the state. The number of ranks and workers, and
   /// the size of batches may be others than those of the loader that gave it: the samples and their
   /// order stay the same.
@@ -192,9 +206,13 @@ class DataLoader {
     pipeline_->start(0, batches_.size(start_));
   }
 
-  std::uint64_t signature_at(const LoaderState& place) const {
+  std::uint64_t dataset_signature() const {
     if (!dataset_signature_) dataset_signature_ = signature_of_dataset(dataset_);
-    return order_signature(static_cast<std::int64_t>(dataset_.size()), *dataset_signature_,
+    return *dataset_signature_;
+  }
+
+  std::uint64_t signature_at(const LoaderState& place) const {
+    return order_signature(static_cast<std::int64_t>(dataset_.size()), dataset_signature(),
                            batches_.sampler().signature_up_to(place.epoch, place.samples));
   }
 

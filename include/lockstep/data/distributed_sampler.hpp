@@ -45,10 +45,12 @@ class DistributedSampler : public Sampler {
   std::int64_t size() const override;
   void indices(std::uint64_t epoch, std::int64_t first, std::span<std::int64_t> out) const override;
   int world_size() const override { return options_.world_size; }
+  int rank() const override { return options_.rank; }
   /// That of the RandomSampler or SequentialSampler whose order it shares out.
   std::uint64_t order_signature() const override;
   /// A number that is equal on all ranks exactly if they share the same data set in the same way:
-  /// compare it over the ranks once, before training (`parallel::check_same_value`).
+  /// compare it over the ranks once, before training (`parallel::check_same_value`), where no
+  /// `train::agree_on_samples` does so with all else of a loader.
   std::uint64_t signature() const;
 
  private:

@@ -23,6 +23,8 @@ class Sampler {
                        std::span<std::int64_t> out) const = 0;
   /// Number of ranks among which the sampler shares the data set; 1: it gives every rank all.
   virtual int world_size() const { return 1; }
+  /// Which of them has this share; -1: the sampler does not tell.
+  virtual int rank() const { return -1; }
   /// A number that is equal for samplers that give the same orders, and another for nearly all
   /// others: by it a loader knows its state. Into how many shares ranks cut an order makes no
   /// difference. By default it follows from the size alone.

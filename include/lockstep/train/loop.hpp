@@ -1,10 +1,12 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "lockstep/comm/session.hpp"
@@ -89,7 +91,10 @@ class Loop {
   /// elsewhere, before a rank returns that code from Session::run, which ends all.
   template <checkpoint::CountsSamples Batches, class MakeStep>
   int run(Batches& batches, MakeStep&& step) {
-    agree_on_samples(group(), batches);
+    int replicas = 0;
+    if constexpr (std::same_as<std::remove_cvref_t<MakeStep>, Step>) replicas = step.replicas();
+    agree_on_samples(group(), batches,
+                     {.replicas = replicas, .are_saved = checkpoints() != nullptr});
     add("batches", batches);
     start(batches.size());
     while (goes_on())

@@ -115,6 +115,8 @@ class Step {
   /// Begins an evaluation. Every rank must call it, between steps.
   EvaluationScope evaluation() { return EvaluationScope(*this); }
 
+  /// How many ranks average their gradients.
+  int replicas() const { return replica_.group()->size(); }
   /// Adds all that steps change to what checkpoints keep: "model", "optimizer", "scheduler",
   /// "scaler" and "average".
   void add_to(checkpoint::Manager& checkpoints) const;
