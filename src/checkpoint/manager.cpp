@@ -306,6 +306,8 @@ void Manager::add(std::string name, ValueState state) {
   state_->registry.add(std::move(name), std::move(state));
 }
 
+bool Manager::has_tensors() const noexcept { return !state_->registry.tensors.empty(); }
+
 void Manager::save(std::int64_t step, std::optional<double> metric) {
   State& state = *state_;
   state.remember(step);

@@ -8,6 +8,7 @@
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/stop_request.hpp"
 #include "lockstep/core/random.hpp"
+#include "lockstep/observe/log.hpp"
 #include "train/late_report.hpp"
 #include "train/loop_checks.hpp"
 #include "train/loop_progress.hpp"
@@ -42,6 +43,10 @@ struct Loop::State {
 void Loop::State::resume(const Loop& loop, std::int64_t epoch_steps) {
   progress.set_length(options, epoch_steps);
   if (!checkpoints) return;
+  if (!checkpoints->has_tensors() && group->rank() == 0)
+    LOCKSTEP_LOG(warning, "the checkpoints of ", options.checkpoint_dir.string(),
+                 " keep no weights: nothing in tensors was added to the loop; call loop.add(step), "
+                 "or loop.add(\"model\", ddp) and so on, before run()");
   checkpoints->add("random", default_generator());
   checkpoints->add("early_stopping", early_stopping);
   checkpoints->add("loop", progress);

@@ -426,6 +426,34 @@ TEST(TrainLoop, ReturnsThatTheEndWasNotSavedAndLeavesWhatWasTrained) {
   EXPECT_EQ(checkpoint::newest(folder / "elsewhere")->step, 3);
 }
 
+TEST(TrainLoop, KeepsTheModelOfAStepThatNobodyAdded) {
+  const TemporaryFolder folder;
+  std::string weights;
+  for (const std::int64_t steps : {3, 3})
+    run_job(1, [&](const CommunicatorPtr& group) {
+      Training training(group);
+      Loop loop(group, {.steps = steps, .checkpoint_dir = folder.path()});
+      EXPECT_EQ(loop.run(training.loader, training.step), 0);
+      if (weights.empty()) weights = training.weights();
+      EXPECT_TRUE(training.weights() == weights);
+    });
+  EXPECT_FALSE(testing::tensor_files(folder / "step-3").empty());
+}
+
+TEST(TrainLoop, WarnsOfCheckpointsWithoutTensors) {
+  const TemporaryFolder folder;
+  static std::string log;
+  log.clear();
+  set_log_sink([](std::string_view line) { log += line; });
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Training training(group);
+    Loop loop(group, {.steps = 1, .checkpoint_dir = folder.path()});
+    loop.run(training.loader, [&](auto& batch) { return training.step(batch); });
+  });
+  set_log_sink(nullptr);
+  EXPECT_THAT(log, HasSubstr("keep no weights"));
+}
+
 /// The number of a page of a supervisor.
 std::int64_t number_at(const fs::path& page, std::size_t offset) {
   std::int64_t number = 0;

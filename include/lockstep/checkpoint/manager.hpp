@@ -99,6 +99,8 @@ class Manager {
   }
   void add(std::string name, TensorState state);
   void add(std::string name, ValueState state);
+  /// Whether any state in tensors was added, such as a model.
+  bool has_tensors() const noexcept;
   /// @}
 
   /// Saves all states as they are now, as the checkpoint of a step: the number of steps made, as a

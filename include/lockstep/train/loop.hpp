@@ -26,7 +26,6 @@ namespace lockstep::train {
 ///
 ///     train::Loop loop(session, {.epochs = 3, .eval_every = 100,
 ///                                .early_stopping = {.patience = 5}, .checkpoint_dir = "runs/a"});
-///     loop.add(step);
 ///     loop.evaluate = [&] { const auto scope = step.evaluation(); return validation_loss(); };
 ///     loop.on_step = [&](const train::StepReport& step) { ... };
 ///     return loop.run(loader, step);
@@ -65,7 +64,8 @@ class Loop {
   std::function<void(std::int64_t steps)> on_resume;
   /// @}
 
-  /// Adds all that a step changes to what checkpoints keep.
+  /// Adds all that a step changes to what checkpoints keep. `run` does so by itself with a Step
+  /// that it is given, unless other tensors were added.
   void add(const Step& step) {
     if (checkpoints()) step.add_to(*checkpoints());
   }
@@ -92,7 +92,10 @@ class Loop {
   template <checkpoint::CountsSamples Batches, class MakeStep>
   int run(Batches& batches, MakeStep&& step) {
     int replicas = 0;
-    if constexpr (std::same_as<std::remove_cvref_t<MakeStep>, Step>) replicas = step.replicas();
+    if constexpr (std::same_as<std::remove_cvref_t<MakeStep>, Step>) {
+      replicas = step.replicas();
+      if (checkpoints() && !checkpoints()->has_tensors()) add(step);
+    }
     agree_on_samples(group(), batches,
                      {.replicas = replicas, .are_saved = checkpoints() != nullptr});
     add("batches", batches);
