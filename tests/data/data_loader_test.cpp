@@ -7,6 +7,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -120,6 +121,30 @@ TEST_P(DataLoaderTest, LeavesAnEpochEarlyAndBeginsTheNext) {
   DataLoader other(Echo{}, RandomSampler(20), options());
   epoch(other);
   EXPECT_EQ(second, epoch(other));
+}
+
+TEST_P(DataLoaderTest, RefusesALoopInsideALoopOverTheSameLoader) {
+  DataLoader loader(Echo{}, SequentialSampler(20), options());
+  int batches = 0;
+  for (auto& batch : loader) {
+    const Indices kept = batch;
+    try {
+      epoch(loader);
+      ADD_FAILURE() << "it began";
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string_view(error.what()).find("a loop over a DataLoader inside a loop"),
+                std::string_view::npos);
+    }
+    EXPECT_EQ(batch, kept);
+    ++batches;
+  }
+  EXPECT_EQ(batches, 10);
+  auto batch = loader.begin();
+  loader.stop();
+  batch = loader.begin();
+  while (batch != loader.end()) ++batch;
+  batch = loader.begin();
+  EXPECT_EQ(place(loader), (Place{3, 2}));
 }
 
 TEST_P(DataLoaderTest, EndsCleanlyInTheMiddleOfAnEpoch) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -62,7 +63,7 @@ struct LoaderState {
 /// order whatever the number of workers. What `fetch` throws is thrown where that batch would have
 /// come. Random numbers that `fetch` draws follow from the seed, the epoch and the samples; the
 /// caller's own generator stays where it was. Leaving the loop early is fine. One consumer thread,
-/// one loop at a time.
+/// one loop at a time: another one inside it is refused.
 template <Dataset D>
 class DataLoader {
  public:
@@ -176,20 +177,29 @@ class DataLoader {
 
    private:
     friend class DataLoader;
-    explicit Iterator(DataLoader* loader) : loader_(loader) {}
+    explicit Iterator(DataLoader* loader) : loader_(loader), life_(std::make_shared<int>()) {}
     DataLoader* loader_ = nullptr;
+    std::shared_ptr<const int> life_;  // shared by copies
   };
 
   /// Starts an epoch: the one after the last, or what is left of the one that `load_state` named.
+  /// @throws InvalidArgument within a loop: while an iterator lives that is not at the end.
   Iterator begin() {
+    LOCKSTEP_CHECK(!in_epoch_ || loop_.expired(), InvalidArgument,
+                   "a loop over a DataLoader inside a loop over the same one, which is in epoch ",
+                   epoch_, " after ", batches_.consumed(handed_out_, start_),
+                   " samples; make a second loader, or call stop() first");
     if (pipeline_) pipeline_->stop();
     if (fetched_ > 0 || batches_.size(start_) == 0) go_to(epoch_ + 1, 0);
     if (!seed_) seed_ = default_generator().state().seed;
     random_ = {*seed_, epoch_};
     if (options_.num_workers > 0) start_workers();
     in_epoch_ = true;
+    loop_.reset();
     advance();
-    return Iterator(this);
+    Iterator first(this);
+    loop_ = first.life_;
+    return first;
   }
   /// The end of every epoch.
   std::default_sentinel_t end() const { return {}; }
@@ -274,6 +284,7 @@ class DataLoader {
   std::int64_t fetched_ = 0, handed_out_ = 0;  // batches since then
   std::optional<std::uint64_t> seed_;          // of random numbers, once it is fixed
   bool in_epoch_ = false;
+  std::weak_ptr<const int> loop_;                           // lives as iterators of the last do
   SampleRandom random_;                                     // of the epoch
   mutable std::optional<std::uint64_t> dataset_signature_;  // once it was asked for
   std::optional<Batch> current_;
