@@ -350,15 +350,18 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   state.has_waited = false;
 }
 
-bool Manager::save_if_due(std::int64_t step, std::optional<double> metric) {
+bool Manager::is_due(std::int64_t step) {
   state_->remember(step);
   comm::note_progress(step);
   const bool is_due = state_->is_due(step);
-  if (is_due)
-    save(step, metric);
-  else if (!state_->is_prepared)
-    state_->prepare();
+  if (!is_due && !state_->is_prepared) state_->prepare();
   return is_due;
+}
+
+bool Manager::save_if_due(std::int64_t step, std::optional<double> metric) {
+  if (!is_due(step)) return false;
+  save(step, metric);
+  return true;
 }
 
 void Manager::keep(std::int64_t step) noexcept { state_->kept = step; }

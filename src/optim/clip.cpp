@@ -32,6 +32,13 @@ void check_known_norm(const ClipGradNormOptions& options, Device device) {
                  norm.dtype(), " on ", norm.device(), "; it must be one f64 element on ", device);
 }
 
+/// Waits for the device.
+void check_finite(const Tensor& norm) {
+  const double value = norm.item();
+  LOCKSTEP_CHECK(std::isfinite(value), Error, "clip_grad_norm_: the norm of the gradients is ",
+                 value, ", and error_if_nonfinite is set; leave out the step, or end the run");
+}
+
 /// What ranks of a group must do alike.
 std::string purpose_of(double max_norm, const ClipGradNormOptions& options) {
   if (!options.group) return {};
@@ -80,6 +87,7 @@ Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
   const bool is_known = options.norm.defined();
   if (is_known) check_known_norm(options, device);
   const Tensor norm = is_known ? options.norm : norm_of(gradients, options.norm_type, max_norm);
+  if (options.error_if_nonfinite) check_finite(norm);
   backend::of(device).multi_tensor.clip(
       {.arrays = gradients.views(), .norm = norm.view(), .limit = max_norm},
       current_stream(device));

@@ -9,6 +9,7 @@
 #include "lockstep/comm/stop_request.hpp"
 #include "lockstep/core/random.hpp"
 #include "lockstep/observe/log.hpp"
+#include "train/finite_losses.hpp"
 #include "train/late_report.hpp"
 #include "train/loop_checks.hpp"
 #include "train/loop_progress.hpp"
@@ -31,14 +32,62 @@ struct Loop::State {
   std::optional<StopRequest> stop;  // none without checkpoints
   std::optional<checkpoint::Manager> checkpoints;
   LateReport report;
-  bool is_stopped = false;
+  FiniteLosses losses;
+  bool are_losses_alike = false;  // on all ranks
+  bool is_stopped = false, is_not_finite = false;
   std::int64_t saved = -1;  // the last step that was
 
   void resume(const Loop& loop, std::int64_t epoch_steps);
   void evaluate_and_save(const Loop& loop);
   bool evaluate(const Loop& loop);
   void save(std::optional<double> metric = std::nullopt);
+  LateReport::Tell tell(const Loop& loop);
+  void add_report(const Loop& loop, const StepResult& result);
+  bool warns_of_losses() const {
+    return !options.terminate_on_nan && (group->rank() == 0 || !are_losses_alike);
+  }
+  bool finds_losses_finite();
+  bool may_save(const Loop& loop);
 };
+
+/// What hears of a step.
+LateReport::Tell Loop::State::tell(const Loop& loop) {
+  return [this, &loop](const StepReport& step) {
+    losses.add(step.step, step.loss, group->rank(), warns_of_losses());
+    if (loop.on_step) loop.on_step(step);
+  };
+}
+
+/// On the CPU a loss is there already.
+void Loop::State::add_report(const Loop& loop, const StepResult& result) {
+  const Tensor& loss = result.loss;
+  if (!loss.defined()) return;
+  if (loop.on_step || options.terminate_on_nan || (loss.device().is_cpu() && loss.numel() == 1))
+    report.add(progress.step, result, tell(loop));
+}
+
+/// Whether no rank has had a loss that is not finite, where that ends the run.
+bool Loop::State::finds_losses_finite() {
+  if (!options.terminate_on_nan || is_not_finite) return !is_not_finite;
+  const std::int64_t own = losses.count() > 0 ? group->size() - group->rank() : 0;
+  const std::int64_t found =
+      group->size() == 1
+          ? own
+          : comm::all_reduce_scalar(*group, own, comm::ReduceOp::max(), "losses not finite");
+  if (found > 0 && group->rank() == 0)
+    LOCKSTEP_LOG(warning, "the loss of step ", progress.step, ", or of the one before, is not ",
+                 "finite on rank ", group->size() - found,
+                 ": the run ends, unsaved, as terminate_on_nan says");
+  is_not_finite = found > 0;
+  return !is_not_finite;
+}
+
+/// Waits for the last loss where one that is not finite is not to be saved.
+bool Loop::State::may_save(const Loop& loop) {
+  if (!options.terminate_on_nan) return true;
+  report.flush(tell(loop));
+  return finds_losses_finite();
+}
 
 void Loop::State::resume(const Loop& loop, std::int64_t epoch_steps) {
   progress.set_length(options, epoch_steps);
@@ -66,19 +115,17 @@ void Loop::State::resume(const Loop& loop, std::int64_t epoch_steps) {
 void Loop::State::evaluate_and_save(const Loop& loop) {
   const bool is_best = progress.is_due && evaluate(loop);
   if (!checkpoints) return;
-  if (is_best && options.checkpoints.keep_best) {
-    checkpoints->keep(progress.step);
-    save(progress.evaluation->metric);
-  } else if (checkpoints->save_if_due(progress.step)) {
-    saved = progress.step;
-  }
+  const bool is_kept = is_best && options.checkpoints.keep_best;
+  if (!(is_kept || checkpoints->is_due(progress.step)) || !may_save(loop)) return;
+  if (is_kept) checkpoints->keep(progress.step);
+  save(is_kept ? std::optional(progress.evaluation->metric) : std::nullopt);
 }
 
 /// @return whether it was never better.
 bool Loop::State::evaluate(const Loop& loop) {
   progress.is_due = false;
   saved = -1;  // a checkpoint of this step does not know of it
-  report.flush(loop.on_step);
+  report.flush(tell(loop));
   const PhiloxState place = default_generator().state();
   const double own = [&] {
     const NoGradGuard no_recording;
@@ -111,6 +158,7 @@ Loop::Loop(const CommunicatorPtr& group, const LoopOptions& options)
 Loop::~Loop() = default;
 
 comm::Communicator& Loop::group() noexcept { return *state_->group; }
+void Loop::has_mean_losses() noexcept { state_->are_losses_alike = true; }
 
 checkpoint::Manager* Loop::checkpoints() noexcept {
   return state_->checkpoints ? &*state_->checkpoints : nullptr;
@@ -126,30 +174,34 @@ void Loop::start(std::optional<std::int64_t> epoch_steps) {
 
 bool Loop::goes_on() const noexcept {
   return state_->progress.goes_on(state_->options) && !state_->is_stopped &&
-         !state_->early_stopping.should_stop();
+         !state_->is_not_finite && !state_->early_stopping.should_stop();
 }
 
 void Loop::end_step(const StepResult& result, bool ends_epoch) {
   State& state = *state_;
   state.progress.add_step(state.options, ends_epoch, evaluate != nullptr);
-  if (on_step && result.loss.defined()) state.report.add(steps(), result, on_step);
+  state.add_report(*this, result);
   state.is_stopped = state.stop && state.stop->after(steps());
-  if (!state.is_stopped) state.evaluate_and_save(*this);
+  if (state.finds_losses_finite() && !state.is_stopped) state.evaluate_and_save(*this);
 }
 
 int Loop::finish() {
   State& state = *state_;
   comm::note_end_of_steps();
-  state.report.flush(on_step);
+  state.report.flush(state.tell(*this));
+  state.losses.end(state.group->rank(), state.warns_of_losses());
+  const bool is_finite = state.finds_losses_finite();
   if (state.checkpoints) {
     const bool is_whole = state.checkpoints->wait();  // which takes of the time that is left
     const bool is_saved = is_whole && state.saved == steps();
     const std::chrono::duration<double> save_time = state.checkpoints->save_time();
-    if (!is_saved && (!state.is_stopped ||
-                      has_time(*state.group, *state.stop, save_time, state.options.checkpoint_dir)))
+    if (is_finite && !is_saved &&
+        (!state.is_stopped ||
+         has_time(*state.group, *state.stop, save_time, state.options.checkpoint_dir)))
       state.save();
     if (!state.checkpoints->wait()) return not_saved;
   }
+  if (!is_finite) return not_finite;
   return state.is_stopped ? StopRequest::exit_code : 0;
 }
 

@@ -39,7 +39,8 @@ void check_same(comm::Communicator& group, const LoopOptions& options, bool eval
       {"eval_every", text(options.eval_every)},
       {"whether there are evaluations", evaluates ? "true" : "false"},
       {"patience", text(options.early_stopping.patience)},
-      {"min_delta", text(options.early_stopping.min_delta)}};
+      {"min_delta", text(options.early_stopping.min_delta)},
+      {"terminate_on_nan", options.terminate_on_nan ? "true" : "false"}};
   parallel::check_same_settings(group, settings);
 }
 

@@ -307,5 +307,15 @@ TEST(ClipGradNorm, SumsInF64WhateverTheDtype) {
   EXPECT_THROW(optim::clip_grad_norm_({x}, -1.0), InvalidArgument);
 }
 
+TEST(ClipGradNorm, ThrowsBeforeScalingByANormThatIsNotFiniteIfItIsTold) {
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    const Tensor x = leaf({1.0, 2.0}, {3.0, bad});
+    EXPECT_THROW(optim::clip_grad_norm_({x}, 1.0, {.error_if_nonfinite = true}), Error);
+    EXPECT_EQ(x.grad()[0].item(), 3.0);
+  }
+  const Tensor x = leaf({1.0}, {3.0});
+  EXPECT_EQ(optim::clip_grad_norm_({x}, 1.0, {.error_if_nonfinite = true}).item(), 3.0);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -454,6 +454,53 @@ TEST(TrainLoop, WarnsOfCheckpointsWithoutTensors) {
   EXPECT_THAT(log, HasSubstr("keep no weights"));
 }
 
+/// What is logged of steps whose losses, from 1 on, are given.
+std::string log_of_losses(const std::vector<double>& losses) {
+  static std::string log;
+  log.clear();
+  set_log_sink([](std::string_view line) { log += line; });
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Loop loop(group, {.steps = static_cast<std::int64_t>(losses.size())});
+    EXPECT_EQ(loop.run([&] {
+      const double loss = losses[static_cast<std::size_t>(loop.steps())];
+      return full({}, group->rank() == 1 ? loss : 1.0);
+    }),
+              0);
+  });
+  set_log_sink(nullptr);
+  return log;
+}
+
+TEST(TrainLoop, WarnsOnceOfLossesThatAreNotFiniteAnyMore) {
+  const double nan = std::nan("");
+  std::vector<double> losses(30, nan);
+  losses[0] = losses[1] = 1;
+  const std::string log = log_of_losses(losses), words = "not been finite since step 3: it is nan";
+  EXPECT_THAT(log, HasSubstr(words + " on rank 1"));
+  EXPECT_EQ(log.find(words), log.rfind(words));
+  EXPECT_THAT(log_of_losses({1, 1, infinity}), HasSubstr("since step 3: it is inf on rank 1"));
+  EXPECT_THAT(log_of_losses({1, nan, nan, 1}), IsEmpty());  // as a GradScaler gets over
+}
+
+TEST(TrainLoop, EndsBeforeALossThatIsNotFiniteIsSaved) {
+  for (const std::int64_t save_every : {1, 2}) {
+    const TemporaryFolder folder;
+    run_job(2, [&](const CommunicatorPtr& group) {
+      Loop loop(group,
+                {.steps = 9,
+                 .terminate_on_nan = true,
+                 .checkpoint_dir = folder.path(),
+                 .checkpoints = {.interval = checkpoint::SaveInterval::every_steps(save_every)}});
+      EXPECT_EQ(loop.run([&] {
+        return full({}, group->rank() == 1 && loop.steps() >= 4 ? std::nan("") : 1.0);
+      }),
+                Loop::not_finite);
+      EXPECT_EQ(loop.steps(), 4 + save_every);
+    });
+    EXPECT_EQ(checkpoint::newest(folder.path())->step, 4);
+  }
+}
+
 /// The number of a page of a supervisor.
 std::int64_t number_at(const fs::path& page, std::size_t offset) {
   std::int64_t number = 0;

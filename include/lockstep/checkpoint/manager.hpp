@@ -121,6 +121,8 @@ class Manager {
   /// that grow. Ranks compare their times in few of these calls.
   /// @return whether it saved.
   bool save_if_due(std::int64_t step, std::optional<double> metric = std::nullopt);
+  /// The first half of `save_if_due`, in its place: whether it would save.
+  bool is_due(std::int64_t step);
   /// From the next save on, has the checkpoint of a step stay beside those that the options say,
   /// until another is named so: the best of a run in a folder that has better ones of others.
   void keep(std::int64_t step) noexcept;

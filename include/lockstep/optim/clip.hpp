@@ -26,6 +26,9 @@ struct ClipGradNormOptions {
   /// then, and `norm_type` does not matter. One f64 element on their device. Undefined: it is taken
   /// here.
   Tensor norm = {};
+  /// Throws where the norm is nan or infinite, before any gradient is scaled by it: this waits for
+  /// the device. False: as PyTorch, all gradients become nan or zero then.
+  bool error_if_nonfinite = false;
 };
 
 /// Scales all gradients by one factor so that their joint norm, of all elements as one vector, is
@@ -38,7 +41,8 @@ struct ClipGradNormOptions {
 /// @return the norm before clipping, over all ranks: an f64 scalar on that device.
 /// @throws InvalidArgument for a negative limit, a norm_type not above 0, parameters on several
 /// devices, a replicated tensor that is not among the parameters, or a known norm of another kind
-/// or beside a group.
+/// or beside a group; Error for a norm that is not finite, with `error_if_nonfinite`: on every rank
+/// of the group.
 Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
                        const ClipGradNormOptions& options = {});
 /// The same for a vector.

@@ -56,7 +56,8 @@ class Loop {
   /// Judges the model: smaller is better, such as a loss or an error rate. That of rank 0 counts.
   /// Its random draws leave the training's as they are; see also Step::evaluation.
   std::function<double()> evaluate;
-  /// Hears of each step that has a loss, one step late, on every rank; without it none is read.
+  /// Hears of each step that has a loss, one step late, on every rank. Without it none is read from
+  /// a GPU, and so none found not finite, unless options say `terminate_on_nan`.
   std::function<void(const StepReport& step)> on_step;
   /// Hears of each evaluation, on every rank.
   std::function<void(const Evaluation& evaluation)> on_evaluation;
@@ -77,6 +78,8 @@ class Loop {
   }
   /// What `run` returns where the end could not be saved.
   static constexpr int not_saved = 1;
+  /// What it returns where a loss was not finite, with `terminate_on_nan`.
+  static constexpr int not_finite = 3;
 
   /// The checkpoints; null without a `checkpoint_dir`.
   checkpoint::Manager* checkpoints() noexcept;
@@ -86,14 +89,16 @@ class Loop {
   /// @param batches a DataLoader, or what is a range, has a size and counts samples as one.
   /// @param step takes a batch, and returns a StepResult or a loss.
   /// @return the program's exit code, alike on all ranks: 0; StopRequest::exit_code if it shall be
-  /// started again; `not_saved` if all steps were made, or a stop obeyed, but the last checkpoint
-  /// could not be saved, as a warning has told: what was trained is there, and may be saved
-  /// elsewhere, before a rank returns that code from Session::run, which ends all.
+  /// started again; `not_finite` by `terminate_on_nan`; `not_saved` if all steps were made, or a
+  /// stop obeyed, but the last checkpoint could not be saved, as a warning has told: what was
+  /// trained is there, and may be saved elsewhere, before a rank returns that code from
+  /// Session::run, which ends all.
   template <checkpoint::CountsSamples Batches, class MakeStep>
   int run(Batches& batches, MakeStep&& step) {
     int replicas = 0;
     if constexpr (std::same_as<std::remove_cvref_t<MakeStep>, Step>) {
       replicas = step.replicas();
+      has_mean_losses();
       if (checkpoints() && !checkpoints()->has_tensors()) add(step);
     }
     agree_on_samples(group(), batches,
@@ -145,6 +150,7 @@ class Loop {
 
  private:
   comm::Communicator& group() noexcept;
+  void has_mean_losses() noexcept;  // over all ranks
 
   struct State;
   std::unique_ptr<State> state_;

@@ -17,6 +17,11 @@ struct LoopOptions {
   std::int64_t epochs = 0;      ///< passes over the batches; 0: as `steps` says
   std::int64_t eval_every = 0;  ///< steps from one evaluation to the next; 0: not by steps
   EarlyStoppingOptions early_stopping = {};
+  /// Ends the run on all ranks, unsaved, where a loss is not finite: `run` returns
+  /// Loop::not_finite. Known one step late, and before anything is saved; losses are read, and
+  /// ranks ask each other with each step. Without it a loss that has not been finite for ten steps
+  /// is told as a warning, once. Lightning's and Keras' name.
+  bool terminate_on_nan = false;
   std::filesystem::path checkpoint_dir = {};  ///< empty: no checkpoints, and signals end the run
   /// With `keep_best` an evaluation that was never better is saved, and stays.
   checkpoint::ManagerOptions checkpoints = {.keep_best = true};
