@@ -131,3 +131,4 @@
 #include "lockstep/train/same_samples.hpp"
 #include "lockstep/train/step.hpp"
 #include "lockstep/train/step_graph.hpp"
+#include "lockstep/train/weighted_loss.hpp"

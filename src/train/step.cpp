@@ -9,6 +9,7 @@
 #include "lockstep/observe/trace_range.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -31,14 +32,69 @@ std::int64_t rows_of_batch(std::span<const Tensor> inputs) {
   return inputs[0].size(0);
 }
 
-/// The mean over the rows of all ranks, of which this one's have `mean`, f64.
-Tensor mean_over_ranks(const Tensor& mean, std::int64_t rows, comm::Communicator& group) {
-  if (group.size() == 1) return mean;
-  const auto count = static_cast<double>(rows);
-  const Tensor own = full({2}, count, mean.options());
-  own[0].mul_(mean);
-  const Tensor sums = parallel::all_reduce_async(own, group).wait();
-  return sums[0] / sums[1];
+/// A mean times its weight, f64. Of nothing there is no mean: that is 0.
+Tensor times_weight(const Tensor& mean, const Tensor& weight) {
+  return where(gt(weight, 0.0), mean * weight, zeros({}, mean.options()));
+}
+
+/// The mean of the losses of all ranks, f64, each by its weight.
+Tensor mean_over_ranks(const WeightedLoss& own, comm::Communicator& group) {
+  if (group.size() == 1) return own.loss;
+  Tensor sums;
+  if (const auto* number = std::get_if<double>(&own.weight)) {
+    sums = full({2}, *number, own.loss.options());
+    if (*number > 0) sums[0].mul_(own.loss);
+  } else {
+    const Tensor& weight = std::get<Tensor>(own.weight);
+    sums = full({2}, 1.0, own.loss.options()).mul_(weight);
+    sums[0].copy_(times_weight(own.loss, weight));
+  }
+  const Tensor all = parallel::all_reduce_async(sums, group).wait();
+  return all[0] / all[1];
+}
+
+/// The mean of the losses of a batch's parts, each by its weight.
+class MeanOfParts {
+ public:
+  void add(const WeightedLoss& part) {
+    LOCKSTEP_CHECK(!last_ || last_->weight.index() == part.weight.index(), InvalidArgument,
+                   "the losses of a batch's parts have weights of several kinds; give all of them "
+                   "a number, a tensor, or none");
+    if (const auto* number = std::get_if<double>(&part.weight)) {
+      number_ += *number;
+      if (*number > 0) sum_ = sum_.defined() ? sum_.add_(part.loss, *number) : part.loss * *number;
+    } else {
+      const Tensor& weight = std::get<Tensor>(part.weight);
+      const Tensor own = times_weight(part.loss, weight);
+      sum_ = sum_.defined() ? sum_.add_(own) : own;
+      tensor_ = tensor_.defined() ? tensor_ + weight : weight;
+    }
+    last_ = part;
+  }
+  WeightedLoss mean() const {
+    if (tensor_.defined()) return {sum_ / tensor_, tensor_};
+    return sum_.defined() ? WeightedLoss(sum_ / number_, number_) : *last_;
+  }
+
+ private:
+  Tensor sum_, tensor_;  // of losses times weights, and of weights
+  double number_ = 0;
+  std::optional<WeightedLoss> last_;
+};
+
+/// What a loss counts: its rows unless it says otherwise. Tensors as f64.
+void set_weight(WeightedLoss& loss, std::int64_t rows) {
+  if (std::holds_alternative<std::monostate>(loss.weight)) {
+    loss.weight = static_cast<double>(rows);
+  } else if (Tensor* weight = std::get_if<Tensor>(&loss.weight)) {
+    LOCKSTEP_CHECK(weight->defined() && weight->numel() == 1, InvalidArgument,
+                   "the weight of a step's loss is one element",
+                   weight->defined() ? detail::concat(", not ", weight->shape()) : std::string());
+    *weight = weight->detach().reshape({}).to(DType::f64);
+  } else {
+    refuse_in_captured_step("a loss has a weight that is a number, which may be another next time,",
+                            "give it as a tensor on the loss's device");
+  }
 }
 
 std::vector<Tensor> rows_of(std::span<const Tensor> inputs, std::int64_t begin, std::int64_t end) {
@@ -76,7 +132,8 @@ StepResult Step::operator()(std::span<const Tensor> inputs) {
 
 // What a StepGraph may capture.
 std::vector<Tensor> Step::update(std::span<const Tensor> inputs) {
-  std::vector<Tensor> results{accumulate_gradients(inputs)};
+  const WeightedLoss own = accumulate_gradients(inputs);
+  std::vector<Tensor> results{own.loss};
   if (options_.max_norm)
     results.push_back(scaler_.clip_and_step(optimizer_, *options_.max_norm));
   else
@@ -88,33 +145,37 @@ std::vector<Tensor> Step::update(std::span<const Tensor> inputs) {
   }
   optimizer_.zero_grad();
   const NoGradGuard no_recording;
-  results[0] = mean_over_ranks(results[0], rows_of_batch(inputs), *replica_.group());
+  results[0] = mean_over_ranks(own, *replica_.group());
   return results;
 }
 
 /// Gradients end up as those of the mean loss over the batches of all ranks, times the scaler's
 /// scale. Returns the mean loss over this rank's, one f64 element.
-Tensor Step::accumulate_gradients(std::span<const Tensor> inputs) {
+WeightedLoss Step::accumulate_gradients(std::span<const Tensor> inputs) {
   const amp::Autocast mixed = autocast(options_);  // weights are cast once for all parts
   if (options_.autocast) autograd::cast_together(cast_, *options_.autocast);
   const std::int64_t rows = rows_of_batch(inputs);
   const std::int64_t at_once = options_.micro_batch > 0 ? options_.micro_batch : rows;
-  Tensor sum;
+  MeanOfParts parts;
   for (std::int64_t begin = 0; begin < rows; begin += at_once) {
     const std::int64_t end = std::min(begin + at_once, rows);
     // Gradients of the last part take those of the others along.
     std::optional<NoSync> local;
     if (end < rows) local.emplace(replica_);
-    const Tensor mean = at_once < rows ? loss_(rows_of(inputs, begin, end)) : loss_(inputs);
-    const auto count = static_cast<double>(end - begin);
-    replica_.backward(scaler_.scale(mean), count);
+    WeightedLoss part = at_once < rows ? loss_(rows_of(inputs, begin, end)) : loss_(inputs);
+    set_weight(part, end - begin);
+    const Tensor scaled = scaler_.scale(part.loss);
+    if (const auto* number = std::get_if<double>(&part.weight))
+      replica_.backward(scaled, *number);
+    else
+      replica_.backward(scaled, std::get<Tensor>(part.weight));
     if (options_.autocast) cast_ = autograd::cast_among(module_.parameters());
     const NoGradGuard no_recording;
-    const Tensor own = mean.detach().reshape({}).to(DType::f64);
-    if (at_once >= rows) return own;  // launches that add nothing to nothing cost time, too
-    sum = sum.defined() ? sum.add_(own, count) : own * count;
+    part.loss = part.loss.detach().reshape({}).to(DType::f64);
+    if (at_once >= rows) return part;  // launches that add nothing to nothing cost time, too
+    parts.add(part);
   }
-  return sum / static_cast<double>(rows);
+  return parts.mean();
 }
 
 void Step::add_to(checkpoint::Manager& checkpoints) const {

@@ -96,6 +96,52 @@ TEST(TrainStep, ClipsByTheNormOfAllShards) {
   for (const double norm : norms) EXPECT_NEAR(norm, norms[0], 1e-6 * norms[0]);
 }
 
+enum class Weight { rows, number, tensor };
+
+/// Weights and losses of some steps by targets of which many are ignored: of the first batches' two
+/// rows all are. By the tokens that count they are those of one process.
+std::vector<double> train_on_tokens(int ranks, int micro_batch, Weight weight) {
+  std::vector<double> outcome;
+  run_job(ranks, [&](const CommunicatorPtr& group) {
+    manual_seed(3);
+    Generator generator(4);
+    const auto net = nn::make<nn::Linear>(5, 3);
+    DistributedDataParallel<nn::Linear> ddp(net, group);
+    optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.3});
+    Step step(ddp, optimizer,
+              [&](Inputs in) -> WeightedLoss {
+                const Tensor loss = nn::functional::cross_entropy(ddp(in[0]), in[1]);
+                const Tensor counted = ne(in[1], -100.0).to(DType::f64).sum();
+                if (weight == Weight::rows) return loss;
+                if (weight == Weight::tensor) return {loss, counted};
+                return {loss, counted.item()};
+              },
+              {.micro_batch = micro_batch});
+    const std::int64_t share = 8 / ranks, begin = group->rank() * share;
+    for (int i = 0; i < 3; ++i) {
+      const Tensor x = randn({8, 5}, {}, generator);
+      const Tensor targets = tensor(std::vector<std::int64_t>{-100, -100, 2, 1, -100, 0, 1, 2});
+      const double loss =
+          step({x.slice(0, begin, begin + share), targets.slice(0, begin, begin + share)})
+              .loss.item();
+      if (group->rank() == 0) outcome.push_back(loss);
+    }
+    if (group->rank() == 0)
+      for (std::int64_t i = 0; i < 15; ++i) outcome.push_back(net->weight.flatten()[i].item());
+  });
+  return outcome;
+}
+
+TEST(TrainStep, CountsLossesByTheWeightsThatTheyHave) {
+  const std::vector<double> expected = train_on_tokens(1, 0, Weight::rows);
+  for (const int ranks : {1, 2, 4})
+    for (const int micro_batch : {0, 1, 2})
+      for (const Weight weight : {Weight::number, Weight::tensor})
+        EXPECT_THAT(train_on_tokens(ranks, micro_batch, weight),
+                    ::testing::Pointwise(::testing::DoubleNear(1e-6), expected))
+            << ranks << " ranks, micro-batches of " << micro_batch;
+}
+
 TEST(TrainStep, TakesTheSameStepsCaptured) {
   std::vector<std::string> weights;
   for (const bool capture : {false, true})
@@ -109,6 +155,32 @@ TEST(TrainStep, TakesTheSameStepsCaptured) {
       weights.push_back(training.weights());
     });
   EXPECT_TRUE(weights[0] == weights[1]);
+}
+
+TEST(TrainStep, CapturesWeightsThatAreTensorsAndRunsThoseThatAreNumbersEagerly) {
+  for (const bool is_tensor : {false, true}) {
+    std::vector<double> losses[2];
+    for (const bool capture : {false, true})
+      run_job(1, [&](const CommunicatorPtr& group) {
+        manual_seed(3);
+        const auto net = nn::make<nn::Linear>(5, 1);
+        DistributedDataParallel<nn::Linear> ddp(net, group);
+        optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
+        Step step(ddp, optimizer,
+                  [&](Inputs in) -> WeightedLoss {
+                    const Tensor loss = (square(ddp(in[0])) * in[1]).sum() / in[1].sum();
+                    if (is_tensor) return {loss, in[1].sum()};
+                    return {loss, 2};
+                  },
+                  {.micro_batch = 2, .capture = capture});
+        Generator generator(4);
+        for (int i = 0; i < 6; ++i)
+          losses[capture].push_back(
+              step({randn({4, 5}, {}, generator), rand({4, 1}, {}, generator)}).loss.item());
+        EXPECT_EQ(step.fallback_reason().empty(), is_tensor || !capture) << step.fallback_reason();
+      });
+    EXPECT_EQ(losses[0], losses[1]);
+  }
 }
 
 TEST(TrainStep, RefusesWhatItCannotMake) {

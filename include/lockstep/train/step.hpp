@@ -20,6 +20,7 @@
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/weight_average.hpp"
 #include "lockstep/train/step_graph.hpp"
+#include "lockstep/train/weighted_loss.hpp"
 
 /// @file
 /// A step of data-parallel training: one batch, one update of the weights.
@@ -28,7 +29,8 @@ namespace lockstep::train {
 
 /// What a step gives: tensors on its device, for which nobody has waited yet.
 struct StepResult {
-  Tensor loss = {};       ///< one element, the mean over the batches of all ranks; undefined: none
+  /// One element, the mean over the batches of all ranks, each by its weight; undefined: none.
+  Tensor loss = {};
   Tensor grad_norm = {};  ///< one element; undefined where it was not taken
   double lr = 0;          ///< that the step was made with
 };
@@ -61,13 +63,14 @@ struct StepOptions {
 ///     optimizer.zero_grad();
 ///     scheduler.step();
 ///
-/// Ranks, and parts, may have different numbers of rows: each counts by its own. Waits for nothing
-/// on a GPU. All ranks must make the same calls; one thread.
+/// Ranks, and parts, may have different numbers of rows: each counts by its own, or by what the
+/// loss says (WeightedLoss). Waits for nothing on a GPU. All ranks must make the same calls; one
+/// thread.
 class Step {
  public:
-  /// The mean loss over the rows of a part of a batch, from a forward through the wrapper. It gets
-  /// the batch's tensors.
-  using Loss = std::function<Tensor(std::span<const Tensor> inputs)>;
+  /// The mean loss over the rows of a part of a batch, from a forward through the wrapper, or a
+  /// WeightedLoss, a mean over something else. It gets the batch's tensors.
+  using Loss = std::function<WeightedLoss(std::span<const Tensor> inputs)>;
 
   /// @param ddp and optimizer must outlive it. @param loss as above.
   /// @throws InvalidArgument for options out of range.
@@ -127,7 +130,7 @@ class Step {
   Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& optimizer, Loss loss,
        const StepOptions& options);
   std::vector<Tensor> update(std::span<const Tensor> inputs);
-  Tensor accumulate_gradients(std::span<const Tensor> inputs);
+  WeightedLoss accumulate_gradients(std::span<const Tensor> inputs);
 
   nn::Module& module_;
   nn::ReplicatedModule& replica_;
