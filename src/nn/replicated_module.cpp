@@ -50,6 +50,9 @@ ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::Commu
       group_(std::move(group)),
       options_(options),
       parameters_(module_->named_parameters()) {
+  LOCKSTEP_CHECK(group_, InvalidArgument,
+                 "DistributedDataParallel: no group to reduce over; give session.world(), or the "
+                 "group of a split on the ranks that are in one");
   const auto buffers = module_->named_buffers();
   check_same_options(*group_, options_);
   LOCKSTEP_CHECK(options.zero_stage >= 0 && options.zero_stage <= 3, InvalidArgument,

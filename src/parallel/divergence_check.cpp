@@ -72,6 +72,8 @@ DivergenceCheck::DivergenceCheck(NamedTensors tensors, CommunicatorPtr group,
     : group_(std::move(group)), options_(options) {
   LOCKSTEP_CHECK(options_.every >= 1, InvalidArgument, "DivergenceCheck: every ", options_.every,
                  " steps; it must be at least 1");
+  LOCKSTEP_CHECK(group_, InvalidArgument,
+                 "DivergenceCheck: no group to compare over; give session.world()");
   check_same_parameters(*group_, tensors);
   for (auto& [name, tensor] : tensors) {
     LOCKSTEP_CHECK(tensor.device() == group_->device(), InvalidArgument, "DivergenceCheck: '", name,

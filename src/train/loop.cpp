@@ -19,6 +19,8 @@ namespace lockstep::train {
 struct Loop::State {
   State(Session* session, CommunicatorPtr ranks, const LoopOptions& given)
       : group(std::move(ranks)), options(given), early_stopping(given.early_stopping) {
+    LOCKSTEP_CHECK(group, InvalidArgument,
+                   "train::Loop: no group of ranks; give the session, or session.host_world()");
     check(*group, options);
     if (options.checkpoint_dir.empty()) return;
     if (session) stop.emplace(*session);

@@ -7,6 +7,8 @@
 #include "lockstep/comm/thread_world.hpp"
 #include "lockstep/memory/memory_stats.hpp"
 #include "lockstep/optim/optim.hpp"
+#include "lockstep/parallel/divergence_check.hpp"
+#include "lockstep/train/loop.hpp"
 #include "lockstep/train/step_graph.hpp"
 #include "parallel/contracts.hpp"
 #include "parallel/sharded_training.hpp"
@@ -168,6 +170,17 @@ TEST(Wrapper, StandsBesideAnotherInABackwardWhereEachHasAGroupOfItsOwn) {
           each->zero_grad();
       }
     });
+}
+
+TEST(Wrapper, AndWhatElseTakesAGroupRefusesToBeWithoutOne) {
+  const auto module = nn::make<nn::Linear>(2, 2);
+  const CommunicatorPtr none;
+  EXPECT_THAT(message_of([&] { const DistributedDataParallel<nn::Linear> replica(module, none); }),
+              ::testing::HasSubstr("DistributedDataParallel: no group"));
+  EXPECT_THAT(message_of([&] { const DivergenceCheck check(module->named_parameters(), none); }),
+              ::testing::HasSubstr("DivergenceCheck: no group"));
+  EXPECT_THAT(message_of([&] { const train::Loop loop(none, {.steps = 1}); }),
+              ::testing::HasSubstr("train::Loop: no group"));
 }
 
 TEST(SyncBatchNorm, RefusesRanksThatDiffer) {
