@@ -46,6 +46,13 @@ if(LOCKSTEP_WITH_SIMGPU)
        DESTINATION "${PROJECT_BINARY_DIR}/simgpu_compiler"
        PATTERN "tests" EXCLUDE PATTERN "__pycache__" EXCLUDE)
 endif()
+# Programs, which find a shared library where it is installed. Those of two builds are the same: the
+# last one that is installed stays.
+function(lockstep_install_programs)
+  file(RELATIVE_PATH to_library "/${CMAKE_INSTALL_BINDIR}" "/${lockstep_library_dir}")
+  set_target_properties(${ARGN} PROPERTIES INSTALL_RPATH "$ORIGIN/${to_library}")
+  install(TARGETS ${ARGN} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endfunction()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/lockstep"
                   "${LOCKSTEP_GENERATED_DIR}/lockstep"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")

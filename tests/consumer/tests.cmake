@@ -20,6 +20,9 @@ if(LOCKSTEP_INSTALL)
   lockstep_add_consumer_test(build_tree LABELS cpu toolkit)
 endif()
 if(LOCKSTEP_INSTALL AND LOCKSTEP_WITH_SIMGPU)
+  if(LOCKSTEP_BUILD_TOOLS)
+    add_dependencies(lockstep_sim_tests lockstep_run lockstep_checkpoint)
+  endif()
   add_test(NAME Consumer.simulated_gpu
     COMMAND "${CMAKE_COMMAND}" -D "LOCKSTEP_BUILD=${PROJECT_BINARY_DIR}"
             -D "WORK=${CMAKE_CURRENT_BINARY_DIR}/consumer/simulated_gpu"

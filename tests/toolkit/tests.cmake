@@ -2,6 +2,10 @@
 # GPUs that are not there.
 
 add_dependencies(lockstep_toolkit_tests lockstep)
+if(LOCKSTEP_BUILD_TOOLS)
+  # They are installed with it.
+  add_dependencies(lockstep_toolkit_tests lockstep_run lockstep_checkpoint)
+endif()
 if(TARGET lockstep_signatures_real)
   add_dependencies(lockstep_toolkit_tests lockstep_signatures_real)
 endif()
