@@ -60,6 +60,7 @@
 #include "lockstep/io/info.hpp"
 #include "lockstep/io/mapped_file.hpp"
 #include "lockstep/io/safetensors.hpp"
+#include "lockstep/io/sharded_safetensors.hpp"
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/memory/memory_planner.hpp"
 #include "lockstep/memory/memory_pool.hpp"

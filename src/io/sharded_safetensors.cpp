@@ -14,8 +14,8 @@ namespace {
 namespace fs = std::filesystem;
 using Named = std::pair<std::string, Tensor>;
 
-constexpr const char* single_name = "model.safetensors";
-constexpr const char* index_name = "model.safetensors.index.json";
+std::string single_name(std::string_view name) { return std::string(name) + ".safetensors"; }
+std::string index_name(std::string_view name) { return single_name(name) + ".index.json"; }
 
 std::uint64_t bytes_of(const Tensor& tensor) {
   return static_cast<std::uint64_t>(tensor.numel()) * size_of(tensor.dtype());
@@ -69,20 +69,19 @@ ShardedSafetensors ShardedSafetensors::open_file(const fs::path& file) {
   return result;
 }
 
-ShardedSafetensors ShardedSafetensors::open(const fs::path& folder) {
-  const fs::path index = folder / index_name;
-  if (fs::exists(folder / single_name) || !fs::exists(index))
-    return open_file(folder / single_name);
+ShardedSafetensors ShardedSafetensors::open(const fs::path& folder, std::string_view name) {
+  const fs::path single = folder / single_name(name), index = folder / index_name(name);
+  if (fs::exists(single) || !fs::exists(index)) return open_file(single);
   ShardedSafetensors result;
   std::map<std::string, std::size_t> opened;
-  for (const auto& [name, file] : read_index(index)) {
+  for (const auto& [tensor, file] : read_index(index)) {
     LOCKSTEP_CHECK(fs::path(file).filename() == file && file != "..", CorruptData, index.string(),
                    ": ", in_quotes(file), " is not the name of a file beside the index");
     const auto [place, is_new] = opened.emplace(file, result.files_.size());
     if (is_new) result.files_.push_back(SafetensorsFile::open(folder / file));
-    LOCKSTEP_CHECK(result.files_[place->second].contains(name), CorruptData, index.string(), ": ",
-                   in_quotes(file), " has no tensor ", in_quotes(name));
-    result.file_of_.emplace(name, place->second);
+    LOCKSTEP_CHECK(result.files_[place->second].contains(tensor), CorruptData, index.string(), ": ",
+                   in_quotes(file), " has no tensor ", in_quotes(tensor));
+    result.file_of_.emplace(tensor, place->second);
   }
   return result;
 }
@@ -99,6 +98,14 @@ Tensor ShardedSafetensors::tensor(std::string_view name) const {
   return files_[found->second].tensor(name);
 }
 
+NamedTensors ShardedSafetensors::tensors(std::string_view prefix) const {
+  NamedTensors tensors;
+  for (const auto& [name, file] : file_of_)
+    if (name.starts_with(prefix))
+      tensors.emplace_back(name.substr(prefix.size()), files_[file].tensor(name));
+  return tensors;
+}
+
 double ShardedSafetensors::element_count() const {
   double count = 0;
   for (const auto& [name, file] : file_of_)
@@ -110,9 +117,9 @@ void save_sharded_safetensors(const fs::path& folder, std::span<const Named> ten
                               std::uint64_t shard_bytes, const Metadata& metadata) {
   const auto shards = shards_of(tensors, shard_bytes);
   if (shards.size() == 1) {
-    save_safetensors(folder / single_name, tensors, metadata);
+    save_safetensors(folder / single_name("model"), tensors, metadata);
     std::error_code ignored;  // model.safetensors is read first
-    fs::remove(folder / index_name, ignored);
+    fs::remove(folder / index_name("model"), ignored);
     return;
   }
   nlohmann::ordered_json weight_map;
@@ -125,9 +132,9 @@ void save_sharded_safetensors(const fs::path& folder, std::span<const Named> ten
       total += bytes_of(tensor);
     }
   }
-  write_json(folder / index_name,
+  write_json(folder / index_name("model"),
              {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(weight_map)}});
-  fs::remove(folder / single_name);
+  fs::remove(folder / single_name("model"));
 }
 
 }  // namespace lockstep::io

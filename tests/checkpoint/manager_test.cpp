@@ -124,6 +124,33 @@ std::vector<double> save_in_epoch(const fs::path& folder, TrainingRunOptions opt
   return values;
 }
 
+// As docs/long-runs.md shows it.
+TEST(CheckpointManager, GivesItsWeightsToAProgramThatOnlyReadsThem) {
+  const TemporaryFolder folder;
+  std::vector<double> expected, loaded;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    TrainingRun run(group, folder / "run", with_all(2, {.file_bytes = 300}));
+    run.train(3);
+    run.checkpoints().save(3);
+    ASSERT_TRUE(run.checkpoints().wait()) << run.checkpoints().error();
+    const std::vector<double> trained = run.weights();
+    if (group->rank() == 0) expected = trained;
+  });
+  auto model = nn::make<testing::PerceptronTask>();
+  const auto found = checkpoint::newest(folder / "run");
+  ASSERT_TRUE(found);
+  const auto weights = io::ShardedSafetensors::open(found->path);
+  model->load_state_dict(weights.tensors());
+  for (const auto& [name, tensor] : model->named_parameters())
+    for (const double value : tensor.to(DType::f64).to_vector<double>()) loaded.push_back(value);
+  EXPECT_EQ(loaded, expected);
+  ASSERT_EQ(weights.tensors("hidden.").size(), 2u);
+  EXPECT_EQ(weights.tensors("hidden.")[0].first, "bias");
+  optim::WeightAverage average(model->named_parameters(), {.decay = 0.9});
+  average.load_state_dict(io::ShardedSafetensors::open(found->path, "average").tensors());
+  EXPECT_EQ(average.updates(), 3);
+}
+
 TEST(CheckpointManager, GoesOnOnOtherRanksAsOneProcessWould) {
   for (const int zero : {0, 1, 2, 3}) {
     const TemporaryFolder folder;

@@ -19,12 +19,18 @@
 namespace lockstep::io {
 
 /// All tensors of a folder: of its model.safetensors, or else of the files that its
-/// model.safetensors.index.json names. Mapped, not read; several threads may read.
+/// model.safetensors.index.json names. So are the weights of Hugging Face's models stored, and
+/// those of lockstep's checkpoints. Mapped, not read; several threads may read.
+///
+///     const auto found = checkpoint::newest("runs/a");
+///     model->load_state_dict(io::ShardedSafetensors::open(found->path).tensors());
 class ShardedSafetensors {
  public:
+  /// @param name of the files: in a checkpoint that of a state, such as "optimizer".
   /// @throws FileError; CorruptData for an index that is broken, names a file outside its folder,
   /// or a tensor that the file lacks.
-  static ShardedSafetensors open(const std::filesystem::path& folder);
+  static ShardedSafetensors open(const std::filesystem::path& folder,
+                                 std::string_view name = "model");
   /// One file alone. @throws as SafetensorsFile::open.
   static ShardedSafetensors open_file(const std::filesystem::path& file);
 
@@ -32,6 +38,9 @@ class ShardedSafetensors {
   std::vector<std::string> names() const;
   /// A copy on the CPU. @throws as SafetensorsFile::tensor.
   Tensor tensor(std::string_view name) const;
+  /// Copies of all tensors whose names begin with `prefix`, sorted, under the rest of their names:
+  /// what `load_state_dict` takes. @throws as SafetensorsFile::tensor.
+  NamedTensors tensors(std::string_view prefix = {}) const;
   /// Number of elements of all tensors.
   double element_count() const;
 
