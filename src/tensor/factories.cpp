@@ -146,7 +146,9 @@ Tensor arange(double start, double end, double step, TensorOptions options) {
   LOCKSTEP_CHECK(is_floating(options.dtype) || std::max(std::abs(start), std::abs(end)) <= 0x1p53,
                  InvalidArgument, "arange(", start, ", ", end, ", ", step,
                  "): whole numbers past 2^53 are not counted exactly; add the start to arange(n)");
-  const double count = std::max(0.0, std::ceil((end - start) / step));
+  LOCKSTEP_CHECK((end - start) / step >= 0, InvalidArgument, "arange(", start, ", ", end, ", ",
+                 step, "): the step leads away from the end; give one of the other sign");
+  const double count = std::ceil((end - start) / step);
   LOCKSTEP_CHECK(count <= 0x1p53, InvalidArgument, "arange(", start, ", ", end, ", ", step,
                  "): more than 2^53 numbers");
   if (count > 0) {

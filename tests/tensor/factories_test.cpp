@@ -57,7 +57,9 @@ TEST(Factories, CountInSteps) {
   EXPECT_EQ(arange(4).dtype(), DType::i64);
   EXPECT_THAT(arange(1.0, 2.0, 0.25, {}).to_vector<float>(), ElementsAre(1, 1.25, 1.5, 1.75));
   EXPECT_THAT(arange(3.0, 0.0, -1.0, {}).to_vector<float>(), ElementsAre(3, 2, 1));
-  EXPECT_EQ(arange(2.0, 1.0, 1.0, {}).numel(), 0);
+  EXPECT_EQ(arange(2.0, 2.0, 1.0, {}).numel(), 0);
+  EXPECT_THROW(arange(2.0, 1.0, 1.0, {}), InvalidArgument);
+  EXPECT_THROW(arange(-3), InvalidArgument);
   EXPECT_THROW(arange(0.0, 1.0, 0.0, {}), InvalidArgument);
 }
 

@@ -45,10 +45,10 @@ Tensor zeros_like(const Tensor& other);
 Tensor ones_like(const Tensor& other);
 /// All elements equal to `value`, else as `zeros_like`.
 Tensor full_like(const Tensor& other, Scalar value);
-/// 0, 1, ... n - 1.
+/// 0, 1, ... n - 1. @throws InvalidArgument for a negative n.
 Tensor arange(std::int64_t n, TensorOptions options = {.dtype = DType::i64});
 /// start, start + step, ... below end (above it, for a step below 0).
-/// @throws InvalidArgument for numbers past the range of an integer dtype.
+/// @throws InvalidArgument for numbers past an integer dtype's range, or a step away from the end.
 Tensor arange(double start, double end, double step = 1.0, TensorOptions options = {});
 /// The same of whole numbers (i64).
 template <std::integral Start, std::integral End, std::integral Step = int>
