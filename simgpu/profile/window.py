@@ -42,7 +42,8 @@ def warning(profile):
     """Why the last step of a profile may not be like those of a long run; empty if it may."""
     steps = len(_steps(profile))
     if steps == 0:
-        return "no step is marked: all of the profile counts"
+        return ("no step is marked: all of the profile counts; a program of one's own marks them by TraceRange range(\"step\"), "
+                "and train::Step does")
     if steps < 3:
         return (f"only {steps} step{'s'[:steps - 1]} marked: the first ones get memory and choose plans; "
                 "profile three or more")
