@@ -76,14 +76,17 @@ std::string_view header_text(std::span<const std::byte> file, std::string_view s
   std::uint64_t length = 0;
   for (int i = 7; i >= 0; --i)
     length = length << 8 | std::to_integer<std::uint64_t>(file[static_cast<std::size_t>(i)]);
-  LOCKSTEP_CHECK(length <= max_safetensors_header, CorruptData, source, ": a header of ", length,
-                 " bytes is promised at offset 0; at most ", max_safetensors_header,
-                 " are allowed");
-  LOCKSTEP_CHECK(length <= file.size() - 8, CorruptData, source, ": a header of ", length,
-                 " bytes is promised at offset 0, but only ", file.size() - 8, " bytes follow");
+  LOCKSTEP_CHECK(
+      length <= max_safetensors_header, CorruptData, source,
+      ": not a safetensors file, or a damaged one: its first 8 bytes promise a header of ", length,
+      " bytes; at most ", max_safetensors_header, " are allowed");
+  LOCKSTEP_CHECK(
+      length <= file.size() - 8, CorruptData, source,
+      ": a safetensors file that was cut off, or none: its first 8 bytes promise a header of ",
+      length, " bytes, but only ", file.size() - 8, " bytes follow");
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, length);
   LOCKSTEP_CHECK(text.starts_with('{'), CorruptData, source,
-                 ": the header at offset 8 does not start with '{'");
+                 ": not a safetensors file: the header at offset 8 does not start with '{'");
   // The JSON parser takes a NUL byte for the end of its input and would not see what follows.
   const auto nul = text.find('\0');
   LOCKSTEP_CHECK(nul == text.npos, CorruptData, source, ": NUL byte in the header at offset ",

@@ -74,8 +74,8 @@ void announce_norm(std::span<const Tensor> parameters, double max_norm,
 
 Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
                        const ClipGradNormOptions& options) {
-  LOCKSTEP_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm_: the limit ", max_norm,
-                 " must not be negative");
+  LOCKSTEP_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm_: a limit of ", max_norm,
+                 "; it must be a number from 0 on");
   LOCKSTEP_CHECK(options.norm_type > 0, InvalidArgument, "clip_grad_norm_: a norm_type of ",
                  options.norm_type, "; it must be above 0, or infinity");
   const NoGradGuard no_recording;
@@ -97,7 +97,7 @@ Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
 
 void clip_grad_value_(std::span<const Tensor> parameters, double limit) {
   LOCKSTEP_CHECK(limit >= 0, InvalidArgument, "clip_grad_value_: a limit of ", limit,
-                 "; it must not be negative");
+                 "; it must be a number from 0 on");
   const NoGradGuard no_recording;
   for (const Tensor& parameter : parameters)
     LOCKSTEP_CHECK(autograd::share_of(parameter) != autograd::GradientShare::none, InvalidArgument,

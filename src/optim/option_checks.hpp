@@ -17,7 +17,7 @@ using NamedNumbers = std::initializer_list<std::pair<std::string_view, double>>;
 inline void check_not_negative(std::string_view optimizer, NamedNumbers options) {
   for (const auto& [name, value] : options)
     LOCKSTEP_CHECK(value >= 0, InvalidArgument, optimizer, ": ", name, " is ", value,
-                   "; it must not be negative");
+                   "; it must be a number from 0 on");
 }
 
 /// @throws InvalidArgument for a rate of decay that would forget nothing, or diverge.

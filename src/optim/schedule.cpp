@@ -88,7 +88,7 @@ double OneCycleLR::operator()(double base, std::int64_t step) const {
 double SWALR::operator()(double base, std::int64_t step) const {
   check_length("SWALR", iterations);
   LOCKSTEP_CHECK(swa_lr >= 0, InvalidArgument, "SWALR: a rate of ", swa_lr,
-                 "; it must not be negative");
+                 "; it must be a number from 0 on");
   const double progress = as_double(std::min(step, iterations)) / as_double(iterations);
   if (linear) return base + (swa_lr - base) * progress;
   return half_cosine(base, swa_lr, progress);

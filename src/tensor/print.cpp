@@ -36,12 +36,16 @@ void print_values(std::ostream& out, const Tensor& tensor, const std::vector<T>&
   out << ']';
 }
 
+/// That of a stream of which nobody has asked for another.
+constexpr std::streamsize default_precision = 6;
+
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   if (!tensor.defined()) return out << "tensor(undefined)";
   const auto flags = out.flags();
-  const auto precision = out.precision(4);
+  const auto precision = out.precision();
+  if (precision == default_precision) out.precision(4);
   if (is_floating(tensor.dtype()))
     print_values(out, tensor, tensor.to_vector<double>(), 0, 0);
   else

@@ -77,6 +77,7 @@ TEST(SafetensorsHeader, SaysWhatAFileOfAnotherFormatIs) {
   EXPECT_THAT(corruption("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9" + rest), HasSubstr("a Python pickle"));
   EXPECT_THAT(corruption("version https://git-lfs.github.com/spec/v1\n"),
               HasSubstr("git lfs pull"));
+  EXPECT_THAT(corruption("root:x:0:0:root:/root:/bin/bash\n"), HasSubstr("not a safetensors file"));
   // A length that starts as a pickle does.
   const std::string header = "{}" + std::string(0x280 - 2, ' ');
   EXPECT_EQ(corruption(file_bytes(header)), "");

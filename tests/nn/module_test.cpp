@@ -367,7 +367,7 @@ TEST(Module, ListsASharedTensorOnceUnderItsFirstName) {
 
 TEST(Module, PrintsTheTreeWithParameterCounts) {
   std::ostringstream out;
-  out << *nn::make<Net>();
+  out << nn::make<Net>();
   EXPECT_THAT(out.str(), HasSubstr("  first: Linear(3, 4)  16 parameters\n"));
   EXPECT_THAT(out.str(), HasSubstr("  last: Linear(4, 2, no bias)  8 parameters\n"));
 }

@@ -1,5 +1,6 @@
 #include "lockstep/tensor/factories.hpp"
 
+#include <iomanip>
 #include <limits>
 #include <numeric>
 #include <sstream>
@@ -158,6 +159,13 @@ TEST(Print, ShowsValuesShapeDtypeAndDevice) {
   EXPECT_EQ(printed(Tensor()), "tensor(undefined)");
   EXPECT_EQ(printed(scalar(3)), "3\n(f32 [] on cpu)");
   EXPECT_EQ(printed(arange(4).reshape({2, 2})), "[[0, 1],\n [2, 3]]\n(i64 [2, 2] on cpu)");
+}
+
+TEST(Print, ShowsAsManyDigitsAsTheStreamIsAskedFor) {
+  std::ostringstream out;
+  out << tensor<double>({1.0 / 3}) << std::setprecision(9) << tensor<double>({1.0 / 3});
+  EXPECT_THAT(out.str(), HasSubstr("[0.3333]"));
+  EXPECT_THAT(out.str(), HasSubstr("[0.333333333]"));
 }
 
 TEST(Print, ShortensLongDimensions) {

@@ -2,6 +2,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <ostream>
 #include <utility>
 
 #include "lockstep/nn/call.hpp"
@@ -42,6 +43,12 @@ class ModulePtr {
  private:
   IntrusivePtr<M> module_;
 };
+
+/// Prints the module.
+template <class M>
+std::ostream& operator<<(std::ostream& out, const ModulePtr<M>& module) {
+  return out << *module;
+}
 
 /// A module as it is created: see Module::only_make_and_child_create_modules.
 template <class M>

@@ -494,7 +494,7 @@ class Tensor {
   IntrusivePtr<TensorImpl> impl_;
 };
 
-/// Prints values like NumPy does, long dimensions shortened, with shape, dtype and device.
+/// Prints values as NumPy does, with shape, dtype and device; 4 digits, or what setprecision says.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace lockstep
