@@ -148,7 +148,7 @@ examples::OptimizerChoice optimizer_of(const Options& o) {
 
 /// Linear warm-up, then constant or half a cosine down to a tenth.
 ls::optim::Schedule schedule_of(const Options& o, std::int64_t steps) {
-  ls::optim::Schedule main = ls::optim::ConstantLR{};
+  ls::optim::Schedule main = ls::optim::ConstantLR{.factor = 1};
   if (o.schedule == "cosine")
     main = ls::optim::CosineAnnealingLR{.iterations = std::max<std::int64_t>(1, steps - o.warmup),
                                         .min_lr = 0.1 * o.optimizer.lr};

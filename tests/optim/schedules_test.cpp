@@ -185,8 +185,9 @@ TEST(Schedules, SwaGoesToItsRateAndStays) {
   EXPECT_THROW((SWALR{.swa_lr = -1.0}(1.0, 0)), InvalidArgument);
 }
 
-TEST(Schedules, ConstantStaysAtTheBase) {
-  EXPECT_EQ(ConstantLR{}(0.3, 100), 0.3);
+TEST(Schedules, ConstantHoldsAFactorAndThenTheBase) {
+  expect_rates(ConstantLR{}, 0.3, {0.1, 0.1, 0.1, 0.1, 0.1, 0.3, 0.3});  // PyTorch's defaults
+  EXPECT_EQ(ConstantLR{.factor = 1}(0.3, 0), 0.3);
   const ConstantLR held{.factor = 0.5, .iterations = 2};
   EXPECT_EQ(held(0.4, 1), 0.2);
   EXPECT_EQ(held(0.4, 2), 0.4);

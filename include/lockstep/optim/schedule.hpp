@@ -7,17 +7,18 @@
 /// @file
 /// Learning rates over time. A schedule is a function of the base rate and the number of steps
 /// taken and remembers nothing, so it can be evaluated at any step, and resumed by a number. Names
-/// and values are PyTorch's. All throw InvalidArgument for lengths below 1.
+/// of schedules, rates and defaults are PyTorch's; lengths are called `iterations` in all. All
+/// throw InvalidArgument for lengths below 1.
 
 namespace lockstep::optim {
 
 /// Learning rate at `step` (from 0) for a base rate.
 using Schedule = std::function<double(double base, std::int64_t step)>;
 
-/// base * factor for the first `iterations` steps, then base. The default is base throughout.
+/// base * factor for the first `iterations` steps, then base. With a factor of 1 base throughout.
 struct ConstantLR {
-  double factor = 1.0;
-  std::int64_t iterations = 0;
+  double factor = 1.0 / 3.0;
+  std::int64_t iterations = 5;
   /// The rate at a step.
   double operator()(double base, std::int64_t step) const;
 };
