@@ -69,8 +69,8 @@ TEST(Autocast, RefusesDTypesThatAreNoLowerPrecision) {
     EXPECT_THAT(error.what(), HasSubstr("amp::Autocast: dtype f32 is no lower precision"));
     EXPECT_THAT(error.what(), HasSubstr("bf16 or f16"));
   }
-  EXPECT_THROW(Autocast(DType::i64, cpu), InvalidArgument);
-  EXPECT_NO_THROW(Autocast(DType::f32, {.enabled = false}));
+  EXPECT_THROW(const Autocast autocast(DType::i64, cpu), InvalidArgument);
+  EXPECT_NO_THROW(const Autocast autocast(DType::f32, {.enabled = false}));
   EXPECT_FALSE(autograd::CastCacheScope::active()) << "a refused scope leaves nothing behind";
   EXPECT_EQ(product_dtype(), DType::f32);
 }

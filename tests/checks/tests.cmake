@@ -49,6 +49,11 @@ lockstep_add_check(HeadersCompileAlone
                    "${CMAKE_COMMAND}" --build "${PROJECT_BINARY_DIR}" --parallel ${processors}
                    --target lockstep_header_checks)
 set_tests_properties(Checks.HeadersCompileAlone PROPERTIES PROCESSORS ${processors})
+lockstep_add_check(GuardsThatEndAtOnceAreWarnedOf
+                   "${CMAKE_CXX_COMPILER}" -std=c++20 -fsyntax-only -Wall -I include
+                   "${CMAKE_CURRENT_LIST_DIR}/temporary_guards.cpp")
+set_tests_properties(Checks.GuardsThatEndAtOnceAreWarnedOf PROPERTIES
+                     PASS_REGULAR_EXPRESSION "ignoring.*NoGradGuard.*ignoring.*Autocast")
 lockstep_add_check(TestScriptNamesTheBuildThatFailed "${CMAKE_CURRENT_LIST_DIR}/test_script.sh")
 
 lockstep_add_check(RecipesTouchNoMoreThanDocumented

@@ -49,12 +49,12 @@ class Autocast {
  public:
   /// On devices of every kind.
   /// @param dtype bf16 or f16. @throws InvalidArgument for others, unless `enabled` is false.
-  explicit Autocast(DType dtype, AutocastOptions options = {});
+  [[nodiscard]] explicit Autocast(DType dtype, AutocastOptions options = {});
   /// On devices of one kind: `Autocast(DType::bf16, DeviceType::cuda)`; the index does not matter.
   /// @param dtype as above. @throws as above.
-  Autocast(DType dtype, Device device, AutocastOptions options = {});
+  [[nodiscard]] Autocast(DType dtype, Device device, AutocastOptions options = {});
   /// As the thread that took the state.
-  explicit Autocast(const AutocastState& state) noexcept;
+  [[nodiscard]] explicit Autocast(const AutocastState& state) noexcept;
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
   ~Autocast() = default;

@@ -16,7 +16,7 @@ inline bool grad_enabled() noexcept { return autograd::thread_modes.grad; }
 class GradModeGuard {
  public:
   /// Sets the mode.
-  explicit GradModeGuard(bool enabled) noexcept
+  [[nodiscard]] explicit GradModeGuard(bool enabled) noexcept
       : previous_(std::exchange(autograd::thread_modes.grad, enabled)) {}
   GradModeGuard(const GradModeGuard&) = delete;
   GradModeGuard& operator=(const GradModeGuard&) = delete;
@@ -30,7 +30,7 @@ class GradModeGuard {
 class NoGradGuard : public GradModeGuard {
  public:
   /// Turns recording off.
-  NoGradGuard() noexcept : GradModeGuard(false) {}
+  [[nodiscard]] NoGradGuard() noexcept : GradModeGuard(false) {}
 };
 
 /// Runs a function with recording off and returns its result.
