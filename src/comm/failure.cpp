@@ -84,8 +84,13 @@ bool Failure::is_from_peer() const { return kind_ == Kind::peer; }
 
 bool Failure::is_mismatch() const { return kind_ == Kind::mismatch; }
 
+std::string Failure::summary() const { return message_.substr(0, message_.find('\n')); }
+
 void Failure::add_context(const std::string& context) {
-  message_ = context + ": " + message_;
+  if (is_mismatch())
+    message_ += "\n  found by " + context;
+  else
+    message_ = context + ": " + message_;
   detail_ = context + ": " + detail_;
 }
 

@@ -22,6 +22,8 @@ class Failure {
 
   /// The message.
   const std::string& message() const { return message_; }
+  /// Its first line.
+  std::string summary() const;
   /// True if another rank was the first to fail.
   bool is_from_peer() const;
   /// True if the ranks' calls disagreed.
@@ -36,7 +38,8 @@ class Failure {
   std::exception_ptr as_exception() const;
   /// Keeps it as a failure in the background unless a caller was told; for the end of what failed.
   void keep_unless_told() const noexcept;
-  /// Puts what was under way in front of the message.
+  /// Puts what was under way in front of the message; of a mismatch, which says first what differs,
+  /// on a line behind it.
   void add_context(const std::string& context);
 
  private:

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "comm/shortened.hpp"
@@ -38,6 +39,18 @@ std::size_t reference_rank(std::span<const Signature> by_rank) {
 // What is left of a text without the first `front` and the last `back` characters.
 std::string_view middle(std::string_view text, std::size_t front, std::size_t back) {
   return text.substr(front, text.size() - front - back);
+}
+
+// How many characters two texts have alike at their beginnings and, behind that, at their ends:
+// whole words.
+std::pair<std::size_t, std::size_t> common_ends(std::string_view a, std::string_view b) {
+  const std::size_t shorter = std::min(a.size(), b.size());
+  std::size_t front = 0, back = 0;
+  while (front < shorter && a[front] == b[front]) ++front;
+  while (front > 0 && a[front - 1] != ' ') --front;
+  while (back < shorter - front && a[a.size() - 1 - back] == b[b.size() - 1 - back]) ++back;
+  while (back > 0 && a[a.size() - back] != ' ') --back;
+  return {front, back};
 }
 
 // True if the ranks are in different steps of one owner.
@@ -136,14 +149,21 @@ std::string describe_mismatch(const std::string& group, int rank, const Signatur
          ", but rank " + std::to_string(peer) + " called " + theirs.describe();
 }
 
+std::string describe_cause(const Signature& one, const std::string& ranks, const Signature& other,
+                           const std::string& other_ranks) {
+  const std::string a = one.describe(), b = other.describe();
+  auto [front, back] = common_ends(a, b);
+  if (a == b || front == 0) return {};
+  front = a.find_last_of(' ', front - 2) + 1;  // "lr 0.1" rather than "0.1"
+  const std::string_view words = middle(a, front, back), others = middle(b, front, back);
+  constexpr std::size_t longest = 120;
+  if (std::max(words.size(), others.size()) > longest) return {};
+  return detail::concat('"', words, "\" on ", ranks, ", \"", others, "\" on ", other_ranks, "\n  ");
+}
+
 std::string describe_difference(const Signature& one, const Signature& other) {
   const std::string a = one.describe(), b = other.describe();
-  const std::size_t shorter = std::min(a.size(), b.size());
-  std::size_t front = 0, back = 0;
-  while (front < shorter && a[front] == b[front]) ++front;
-  while (front > 0 && a[front - 1] != ' ') --front;  // whole words
-  while (back < shorter - front && a[a.size() - 1 - back] == b[b.size() - 1 - back]) ++back;
-  while (back > 0 && a[a.size() - back] != ' ') --back;
+  const auto [front, back] = common_ends(a, b);
   std::string text;
   if (a != b)
     text = detail::concat("; the difference: \"", middle(a, front, back), "\" and \"",
@@ -169,8 +189,7 @@ void require_agreement(std::span<const Signature> by_rank, const std::string& gr
     return;
   const std::size_t reference = reference_rank(by_rank);
   std::ostringstream text;
-  text << "the ranks of " << group << " disagree on their next collective: rank " << reference
-       << " called " << by_rank[reference].describe();
+  text << "rank " << reference << " called " << by_rank[reference].describe();
   std::size_t listed = 0, differing = 0, first = reference;
   for (std::size_t i = 0; i < by_rank.size(); ++i) {
     if (by_rank[reference].agrees_with(by_rank[i])) continue;
@@ -184,7 +203,11 @@ void require_agreement(std::span<const Signature> by_rank, const std::string& gr
            "the wrapper is one, unless a NoGradGuard keeps it from being recorded: evaluate under "
            "one)";
   text << describe_difference(by_rank[reference], by_rank[first]);
-  throw Mismatch(text.str());
+  const auto name = [](std::size_t rank) { return "rank " + std::to_string(rank); };
+  throw Mismatch(detail::concat(
+      "the ranks of ", group, " disagree on their next collective: ",
+      describe_cause(by_rank[reference], name(reference), by_rank[first], name(first)),
+      text.str()));
 }
 
 }  // namespace lockstep::comm

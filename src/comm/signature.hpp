@@ -75,6 +75,10 @@ inline std::string describe_in_full(std::span<const Operation> operations) {
 std::string describe_mismatch(const std::string& group, int rank, const Signature& own, int peer,
                               const Signature& theirs);
 
+/// What differs first in the message of a disagreement: `"lr 0.1," on rank 0, "lr 0.2," on rank 1`,
+/// and a new line; empty where the calls have little in common.
+std::string describe_cause(const Signature& one, const std::string& ranks, const Signature& other,
+                           const std::string& other_ranks);
 /// The words in which two calls differ, and what to do: the end of a message that shows both whole.
 std::string describe_difference(const Signature& one, const Signature& other);
 

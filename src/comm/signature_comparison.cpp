@@ -256,6 +256,8 @@ std::string SignatureComparison::describe(const Key& key, const Collective& coll
        << (is_end ? " end differently: " : " disagree on their next collective: ");
   for (auto& [signature, ranks] : parties) std::ranges::sort(ranks);
   std::ranges::sort(parties, {}, [](const auto& party) { return party.second.front(); });
+  if (const auto& front = parties.front(), &back = parties.back(); !is_end)
+    text << describe_cause(*front.first, list_of(front.second), *back.first, list_of(back.second));
   for (std::size_t i = 0; i < parties.size(); ++i) {
     const auto& [signature, ranks] = parties[i];
     text << (i ? ", " : "") << list_of(ranks) << (is_end ? " with " : " called ")

@@ -97,6 +97,27 @@ TEST(Signature, TellsInWhichWordsCallsDiffer) {
             "; labels, which tell what led to a call, must be the same on all ranks");
 }
 
+TEST(Signature, ADisagreementSaysFirstWhatDiffersOnWhichRanks) {
+  try {
+    require_agreement(std::vector{all_reduce_of(4, "update 3 with lr 0.1, SGD: bucket 0"),
+                                  all_reduce_of(4, "update 3 with lr 0.2, SGD: bucket 0")},
+                      "world");
+    FAIL() << "no error";
+  } catch (const Mismatch& error) {
+    EXPECT_THAT(error.what(),
+                ::testing::StartsWith("the ranks of world disagree on their next collective: "
+                                      "\"lr 0.1,\" on rank 0, \"lr 0.2,\" on rank 1\n  "
+                                      "rank 0 called all_reduce"));
+  }
+  Operation other{.kind = OperationKind::barrier};
+  try {
+    require_agreement(std::vector{all_reduce_of(4), Signature(other)}, "world");
+    FAIL() << "no error";
+  } catch (const Mismatch& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("next collective: rank 0 called all_reduce"));
+  }
+}
+
 TEST(Signature, DescribesForeignBytesWithoutTrustingThem) {
   Signature noise;
   std::memset(static_cast<void*>(&noise), 0xFF, sizeof noise);

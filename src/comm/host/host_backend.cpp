@@ -165,7 +165,7 @@ std::string HostBackend::describe_progress() const {
     out << "idle, no operation so far";
   }
   out << "; " << ended_.share(so_far.count());
-  if (failure_) out << "; failed: " << failure_->message();
+  if (failure_) out << "; failed: " << failure_->summary();
   out << ended_.lines(running_ ? 0 : 1);
   return out.str();
 }
