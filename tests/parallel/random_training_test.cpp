@@ -372,12 +372,12 @@ std::vector<Outcome> try_on_all(const Plan& plan) {
 
 /// An error without what a rank was at when it heard of it from another.
 std::string cause_of(std::string error) {
-  const std::size_t rank = error.find("rank ");
-  if (error.starts_with("in ") && rank != std::string::npos) error.erase(0, rank);  // of a layer
-  if (!error.starts_with("rank ") || error.find(" of world, in ") > 9) return error;
   const std::size_t mismatch = error.find("the ranks of world disagree");
   if (mismatch != std::string::npos)
     return error.substr(mismatch, error.find("\n  found by ") - mismatch);
+  const std::size_t rank = error.find("rank ");
+  if (error.starts_with("in ") && rank != std::string::npos) error.erase(0, rank);  // of a layer
+  if (!error.starts_with("rank ") || error.find(" of world, in ") > 9) return error;
   std::smatch found;
   return std::regex_search(error, found, std::regex(": (rank \\d+( failed)?: .*)")) ? found[1].str()
                                                                                     : error;
