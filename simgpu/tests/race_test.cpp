@@ -220,6 +220,23 @@ TEST_F(Race, OfPinnedMemoryThatIsGivenBackUnderACopyIsFound) {
   }
 }
 
+// Whoever waits for a device waits for the work of streams, too, that are gone by then.
+TEST_F(Race, WaitingForADeviceEndsTheWorkOfDestroyedStreams) {
+  for (int round = 0; round < 3; ++round) {
+    void* pinned = nullptr;
+    ASSERT_EQ(cudaMallocHost(&pinned, 64), cudaSuccess);
+    for (int i = 0; i < 2; ++i) {
+      cudaStream_t gone = nullptr;
+      ASSERT_EQ(cudaStreamCreateWithFlags(&gone, cudaStreamNonBlocking), cudaSuccess);
+      if (i == 1) cudaMemcpyAsync(data_, pinned, 64, cudaMemcpyHostToDevice, gone);
+      cudaStreamDestroy(gone);
+    }
+    cudaDeviceSynchronize();
+    EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+  }
+  EXPECT_EQ(reports_.size(), 0u);
+}
+
 TEST_F(Race, IsForgottenWithTheMemory) {
   put(a_, "one", {{data_, 1024, true}});
   forget_accesses(data_, 1024);

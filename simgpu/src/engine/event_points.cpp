@@ -8,7 +8,7 @@ void record_point(CUevent_st& event, Queue& queue, VirtualTime now) {
   event.is_recorded = true;
   ++event.recordings;
   event.task = queue.last;
-  event.queue = &queue;
+  event.queue = queue.number;
   event.time = std::max(queue.free_at, now);
   event.clock = queue.clock;
   event.capture = nullptr;

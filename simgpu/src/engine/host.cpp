@@ -78,6 +78,9 @@ cudaError_t synchronize_device(int device) {
   auto lock = machine.lock();
   std::vector<std::pair<TaskPtr, VectorClock>> ends;
   profile_wait("device", device, nullptr);
+  const Machine::Ends gone = machine.ends_of_gone(device);
+  for (const TaskPtr& task : gone.tasks) ends.emplace_back(task, gone.clock);
+  ends.emplace_back(nullptr, gone.clock);
   for (const CUstream_st* stream : machine.streams_of(device))
     ends.emplace_back(stream->queue->last, stream->queue->clock);
   for (const auto& [last, clock] : ends) {

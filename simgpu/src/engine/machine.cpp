@@ -188,6 +188,10 @@ Queue& Machine::create_queue(int device, std::string name) {
 }
 
 void Machine::destroy_queue(Queue& queue) {
+  Ends& ends = gone_[queue.device];
+  std::erase_if(ends.tasks, [](const TaskPtr& task) { return task->done; });
+  if (queue.last && !queue.last->done) ends.tasks.push_back(queue.last);
+  ends.clock.join(queue.clock);
   free_components_.push_back({queue.component, queue.clock[queue.component]});
   scheduler_->retire(queue);
 }

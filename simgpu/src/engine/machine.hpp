@@ -46,6 +46,13 @@ class Machine final : private SchedulerObserver {
   /// A queue of its own clock component, for what is ordered by more than a stream.
   Queue& create_queue(int device, std::string name);
   void destroy_queue(Queue& queue);
+  /// What streams and branches of a device end with that are gone: who waits for the device waits
+  /// for it, too.
+  struct Ends {
+    std::vector<TaskPtr> tasks;  ///< that are not done yet
+    VectorClock clock;           ///< after all of them
+  };
+  const Ends& ends_of_gone(int device) { return gone_[device]; }
 
   /// Puts an operation at the end of a queue. Its exact accesses are to be checked afterwards,
   /// without the mutex.
@@ -97,6 +104,7 @@ class Machine final : private SchedulerObserver {
 
   std::unique_ptr<Scheduler> scheduler_;
   std::map<int, std::unique_ptr<CUstream_st>> legacy_;
+  std::map<int, Ends> gone_;
   std::unordered_map<const void*, std::unique_ptr<CUstream_st>> streams_;
   std::unordered_map<const void*, std::unique_ptr<CUevent_st>> events_;
   unsigned numbers_ = 0;

@@ -34,10 +34,10 @@ struct CUevent_st {
   int device = 0;
   unsigned flags = 0;
   bool is_recorded = false;
-  unsigned number = 0;                   ///< among events, from 1
-  std::uint64_t recordings = 0;          ///< so far
-  simgpu::TaskPtr task;                  ///< what must be done; null if nothing was to do
-  const simgpu::Queue* queue = nullptr;  ///< where it was recorded; it may be gone
+  unsigned number = 0;           ///< among events, from 1
+  std::uint64_t recordings = 0;  ///< so far
+  simgpu::TaskPtr task;          ///< what must be done; null if nothing was to do
+  std::int64_t queue = -1;       ///< number of the one where it was recorded
   simgpu::VirtualTime time = 0;
   simgpu::VectorClock clock;
   std::shared_ptr<simgpu::Capture> capture;  ///< recorded while capturing
