@@ -1,11 +1,13 @@
 #include "comm/signature.hpp"
 
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "comm/shortened.hpp"
 #include "lockstep/comm/errors.hpp"
 
 namespace lockstep::comm {
@@ -39,6 +41,16 @@ TEST(Signature, LongLabelsEndWithAWholeWordForOthersAndAreWholeInFull) {
   EXPECT_EQ(operation.label.find(shorter.substr(0, shorter.size() - 3)), 0U);
   EXPECT_THAT(describe({&operation, 1}), ::testing::EndsWith(", ...'"));
   EXPECT_THAT(describe_in_full({&operation, 1}), ::testing::HasSubstr("layer59, '"));
+}
+
+TEST(Signature, LongWordsAreCutBehindAWholeCharacter) {
+  const std::string word = "grads " + std::string(300, 'x');
+  EXPECT_EQ(shortened(word, 247), word.substr(0, 244) + "...");
+  EXPECT_EQ(shortened("failed 0 " + std::string(9000, '/'), 8192).size(), 8192U);
+  std::string letters;
+  while (letters.size() < 300) letters += "\xD0\xBA";
+  EXPECT_EQ(shortened(letters, 248), letters.substr(0, 244) + "...");
+  EXPECT_EQ(shortened(std::string(300, '\x80'), 247).size(), 244U);  // no text at all
 }
 
 // A rank that leaves out a step calls the same operation, on as many elements, at the same place.
