@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -80,6 +81,7 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   void watch();
   bool has_news();
   void obey_news();
+  void obey_departures(std::span<const Departure> departures);
   void check_in_flight();
   void retire_completed();
   std::optional<Failure> failure_in_flight();
@@ -125,6 +127,7 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   // that thread has to hear how the job ends.
   std::mutex news_mutex_;
   std::optional<std::string> news_;        // why another member ended the group
+  std::vector<Departure> left_news_;       // of other members
   std::optional<std::uint64_t> question_;  // of another member: who is in this collective
   Inquiry inquiry_;                        // of this rank
 

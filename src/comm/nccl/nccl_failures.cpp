@@ -76,8 +76,16 @@ std::string NcclBackend::doing(Words words) const {
          std::to_string(in_flight_.size() - 1) + " more queued";
 }
 
+// The monitor may have the mutex while the driver keeps it waiting: whoever asks has more to do.
 std::string NcclBackend::describe_progress() const {
-  const std::lock_guard lock(mutex_);
+  constexpr auto longest_wait = std::chrono::milliseconds(200);
+  const auto deadline = std::chrono::steady_clock::now() + longest_wait;
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  for (PollPause polling; !lock && std::chrono::steady_clock::now() < deadline; polling.pause())
+    lock.try_lock();
+  if (!lock)
+    return "rank " + std::to_string(rank()) + " of " + name() +
+           ": the driver of its device does not answer";
   std::ostringstream out;
   out << "rank " << rank() << " of " << name() << ": " << doing(Words::all) << "; "
       << ended_.share();
@@ -118,13 +126,15 @@ void NcclBackend::watch() {
 
 bool NcclBackend::has_news() {
   const std::lock_guard lock(news_mutex_);
-  return news_ || question_;
+  return news_ || question_ || !left_news_.empty();
 }
 
 void NcclBackend::obey_news() {
   std::unique_lock lock(news_mutex_);
   const auto reason = std::exchange(news_, std::nullopt);
+  const auto departures = std::exchange(left_news_, {});
   lock.unlock();
+  obey_departures(departures);
   if (reason) fail_under_way(Failure::from_peer(*reason));
 }
 
@@ -175,8 +185,17 @@ NcclGroup::Clock::duration NcclBackend::running_for() const noexcept {
 // The monitor acts on it, once what the others did join has ended.
 void NcclBackend::member_left(const Departure& departure) {
   if (departure.rank < 0 || departure.rank >= size()) return;
+  {
+    const std::lock_guard lock(news_mutex_);
+    left_news_.push_back(departure);
+  }
+  wake_.notify_all();
+}
+
+void NcclBackend::obey_departures(std::span<const Departure> departures) {
+  if (departures.empty()) return;
   const std::lock_guard lock(mutex_);
-  departures_.add(departure);
+  for (const Departure& departure : departures) departures_.add(departure);
   for (const WorkPtr& work : in_flight_) limit_wait_for_the_gone(*work);
 }
 

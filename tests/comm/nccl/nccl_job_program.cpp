@@ -238,6 +238,27 @@ int stay_on_own_device(ls::Session& session) {
   return 0;
 }
 
+// Rank 0 leaves a group in whose collective rank 1 is, while rank 1's driver answers nobody.
+int leave_while_the_driver_waits(ls::Session& session) {
+  ls::CommunicatorPtr part = session.world()->split(0, session.rank());
+  const ls::Tensor x = ones(session);
+  part->all_reduce(buffer_of(x)).synchronize();
+  session.world()->barrier().synchronize();
+  if (session.rank() == 1) {
+    const auto work = part->all_reduce(buffer_of(x));
+    sleep(0.3);
+    nccl().driver_waits = true;
+    sleep(30);
+    std::_Exit(1);
+  }
+  sleep(1);
+  part = nullptr;
+  sleep(7);
+  std::printf("rank 0 hears of rank 1\n");
+  std::fflush(stdout);
+  std::_Exit(0);
+}
+
 // Gives the GPU something to do, for so many seconds, before what comes next on the stream.
 void keep_busy(ls::StreamRef stream, int seconds) {
   const auto rest = [](void* time) {
@@ -367,6 +388,7 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"drop-early", drop_early},
     {"fail-in-split", fail_in_split},
     {"two-groups", use_two_groups},
+    {"leave-while-the-driver-waits", leave_while_the_driver_waits},
     {"own-device", stay_on_own_device},
     {"send-and-leave", send_and_leave},
     {"end-behind-long-work", end_behind_long_work},

@@ -32,6 +32,12 @@ TEST_F(NcclJob, EndsInTimeWhileASubmitWaitsForTheDevicesQueue) {
   EXPECT_THAT(result.output, HasSubstr("was lost: silent for"));
 }
 
+// Its control channel's thread hears news while the monitor waits for the driver.
+TEST_F(NcclJob, RankWhoseDriverWaitsIsNotTakenForSilentWhenAnotherLeaves) {
+  const auto result = job("leave-while-the-driver-waits", "LOCKSTEP_HEARTBEAT_TIMEOUT=4");
+  EXPECT_THAT(result.output, AllOf(HasSubstr("rank 0 hears of rank 1"), Not(HasSubstr("silent"))));
+}
+
 TEST_F(NcclJob, EndsInTimeThoughAbortsDoNotComeBack) {
   const auto result = silent_job("abort-that-waits");
   expect_quick_failure(result);

@@ -117,6 +117,12 @@ ncclResult_t __wrap_ncclRecv(void* to, size_t count, ncclDataType_t type, int pe
   return __real_ncclRecv(to, count, type, peer, comm, stream);
 }
 
+cudaError_t __real_cudaEventQuery(cudaEvent_t event);
+cudaError_t __wrap_cudaEventQuery(cudaEvent_t event) {
+  while (behaviour().driver_waits) nap();
+  return __real_cudaEventQuery(event);
+}
+
 cudaError_t __real_cudaSetDevice(int device);
 cudaError_t __wrap_cudaSetDevice(int device) {
   if (behaviour().own_device >= 0 && device != behaviour().own_device)
