@@ -41,8 +41,9 @@ struct MemoryRange {
   std::size_t bytes = 0;
 };
 
-/// Memory that a group's library knows, until the end of this. It must end before the memory does,
-/// and once the operations on that memory have ended on the device (`Work::synchronize`).
+/// Memory that a group's library knows, until the end of this. It must end before the memory does.
+/// Its end waits on the host for what the group has under way on the device, launches of captured
+/// steps among it; of a group that has failed it waits for the abort, a second at most.
 class Registration {
  public:
   Registration(const Registration&) = delete;

@@ -30,6 +30,11 @@ NcclBackend::NcclBackend(IntrusivePtr<NcclGroup> group, std::string name,
       inquiry_(rank(), size()),
       membership_(std::move(membership)),
       monitor_([this] { monitor(); }) {
+  group_->set_idle_check([this] {
+    bool is_idle = false;  // while a step is captured the device is not asked
+    StepRecording::unless_any_is_open([&] { is_idle = !is_under_way(); });
+    return is_idle;
+  });
   membership_.listen(*this);
 }
 
@@ -47,6 +52,7 @@ void NcclBackend::leave() noexcept {
     if (comparison_ && !is_unwinding) comparison_->flush();  // before the others can leave
     drain();  // while the monitor still watches what is under way
     has_left_ = true;
+    group_->set_idle_check(nullptr);
     end_captured_steps();
     group_->finish();
     {

@@ -211,6 +211,11 @@ std::optional<Failure> NcclGroup::failure() const {
   return failure_;
 }
 
+void NcclGroup::set_idle_check(std::function<bool()> is_idle) {
+  const std::lock_guard lock(idle_mutex_);
+  is_idle_ = std::move(is_idle);
+}
+
 void NcclGroup::finish() noexcept {
   if (has_failed()) return;
   const std::lock_guard lock(handle_->call_mutex);

@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,9 +51,13 @@ class NcclGroup : public RefCounted {
   /// Registers memory on the group's device. @return NCCL's handle. @throws the group's failure,
   /// which this is none of, NcclError, Unsupported
   void* register_range(void* data, std::size_t bytes);
-  /// Takes that back; nothing to do once the group has ended. Of one that has failed it waits a
-  /// little for the end.
-  void deregister(void* handle) noexcept;
+  /// Takes that back, once what the group has under way has ended: NCCL's call may wait for the
+  /// device. Nothing to do once the group has ended; of one that has failed it waits a little for
+  /// the end.
+  void deregister(std::span<void* const> handles) noexcept;
+  /// How `deregister` finds out whether nothing is under way; null: nothing is. Returns once no
+  /// call of the former is.
+  void set_idle_check(std::function<bool()> is_idle);
 
   /// Looks for errors that NCCL met in the background; records and aborts on one.
   void poll_background();
@@ -99,6 +105,8 @@ class NcclGroup : public RefCounted {
   };
 
   void complete(const char* call, ncclResult_t status, Clock::time_point deadline);
+  void wait_until_idle();
+  bool try_deregister(std::span<void* const> handles);
   void deregister_all(ncclComm_t communicator) noexcept;
   static void abort_communicator(Handle& handle) noexcept;
   void keep(const Failure& failure) noexcept;
@@ -107,6 +115,8 @@ class NcclGroup : public RefCounted {
   Device device_;
   std::shared_ptr<NcclEndings> endings_;
   std::shared_ptr<Handle> handle_ = std::make_shared<Handle>();
+  std::mutex idle_mutex_;  // held during the check
+  std::function<bool()> is_idle_;
   mutable std::mutex failure_mutex_;  // guards failure_
   std::optional<Failure> failure_;
   std::atomic<bool> has_failed_{false};

@@ -6,7 +6,9 @@
 #include "comm/nccl/nccl_backend.hpp"
 #include "comm/poll_pause.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/memory/memory_pool.hpp"
 #include "runtime/cuda/device_guard.hpp"
+#include "runtime/step_recording.hpp"
 
 // Buffers that NCCL reads and writes itself, from 2.19 on.
 
@@ -17,9 +19,7 @@ namespace {
 class NcclRegistration final : public Registration {
  public:
   explicit NcclRegistration(IntrusivePtr<NcclGroup> group) : group_(std::move(group)) {}
-  ~NcclRegistration() override {
-    for (void* const handle : handles_) group_->deregister(handle);
-  }
+  ~NcclRegistration() override { group_->deregister(handles_); }
   void add(const MemoryRange& range) {
     handles_.reserve(handles_.size() + 1);
     handles_.push_back(group_->register_range(range.data, range.bytes));
@@ -39,6 +39,10 @@ std::size_t NcclBackend::registration_granularity() const {
 
 std::unique_ptr<Registration> NcclBackend::register_memory(std::span<const MemoryRange> ranges) {
   if (has_left_) refuse_after_leaving();
+  LOCKSTEP_CHECK(
+      pool_kind() != PoolKind::growable, Unsupported,
+      "the pages of the pool \"growable\" (LOCKSTEP_POOL) are mapped without handles, by "
+      "which others could reach them; \"caching\" lets its memory be registered");
   auto registration = std::make_unique<NcclRegistration>(group_);
   for (const MemoryRange& range : ranges) registration->add(range);
   return registration;
@@ -65,17 +69,42 @@ void* NcclGroup::register_range(void* data, std::size_t bytes) {
 // Of a group that has failed what is under way may still use the memory, until the abort that has
 // begun is through: its caller is about to free it. An abort that takes longer waits for other
 // work.
-void NcclGroup::deregister(void* handle) noexcept {
-  if (has_failed()) {
-    const auto deadline = Clock::now() + call_grace_period;
-    for (PollPause polling; !handle_->is_gone && Clock::now() < deadline;) polling.pause();
-    return;
+void NcclGroup::deregister(std::span<void* const> handles) noexcept {
+  if (handles.empty()) return;
+  try {
+    const CudaDeviceGuard guard(device_.index);
+    wait_until_idle();
+    if (try_deregister(handles)) return;
+  } catch (...) {
+    return;  // the device has failed: nothing runs on it any more
   }
+  const auto deadline = Clock::now() + call_grace_period;
+  for (PollPause polling; !handle_->is_gone && Clock::now() < deadline;) polling.pause();
+}
+
+// The launch of a captured step is under way like any other operation; its Works, which the step's
+// code has, tell nothing. Whoever captures cannot wait.
+void NcclGroup::wait_until_idle() {
+  if (StepRecording::current()) return;
+  const auto is_idle = [this] {
+    const std::lock_guard lock(idle_mutex_);
+    return has_failed() || !is_idle_ || is_idle_();
+  };
+  for (PollPause polling; !is_idle();) polling.pause();
+}
+
+// Nothing of a group that has failed, be it while this waits for the mutex.
+bool NcclGroup::try_deregister(std::span<void* const> handles) {
+  if (has_failed()) return false;
   const std::lock_guard lock(handle_->call_mutex);
-  const auto found = std::ranges::find(handle_->registered, handle);
-  if (found == handle_->registered.end()) return;  // the group has ended before
-  handle_->registered.erase(found);
-  if (handle_->communicator) ncclCommDeregister(handle_->communicator, handle);
+  if (has_failed()) return false;
+  for (void* const handle : handles) {
+    const auto found = std::ranges::find(handle_->registered, handle);
+    if (found == handle_->registered.end()) continue;  // the group has ended before
+    handle_->registered.erase(found);
+    ncclCommDeregister(handle_->communicator, handle);
+  }
+  return true;
 }
 
 void NcclGroup::deregister_all(ncclComm_t communicator) noexcept {
@@ -88,7 +117,7 @@ void NcclGroup::deregister_all(ncclComm_t communicator) noexcept {
 void* NcclGroup::register_range(void*, std::size_t) {
   LOCKSTEP_THROW(Unsupported, "this NCCL knows no registration of buffers, which came with 2.19");
 }
-void NcclGroup::deregister(void*) noexcept {}
+void NcclGroup::deregister(std::span<void* const>) noexcept {}
 void NcclGroup::deregister_all(ncclComm_t) noexcept {}
 
 #endif

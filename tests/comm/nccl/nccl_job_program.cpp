@@ -1,12 +1,15 @@
 // One rank of the jobs that nccl_jobs_test.cpp starts: does what its first argument says.
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +18,7 @@
 
 #include "comm/nccl/first_messages.hpp"
 #include "comm/nccl/stubborn_nccl.hpp"
+#include "lockstep/comm/memory.hpp"
 #include "lockstep/comm/session.hpp"
 #include "lockstep/lockstep.hpp"
 #include "lockstep/parallel/reducer.hpp"
@@ -348,6 +352,70 @@ int batch_on_a_stream(ls::Session& session) {
   return 0;
 }
 
+std::unique_ptr<ls::comm::Registration> register_pages(ls::Communicator& group, int pages,
+                                                       ls::Tensor& memory) {
+  const std::size_t page = ls::comm::registration_granularity(group);
+  memory = ls::zeros({static_cast<std::int64_t>((2 * pages + 1) * page)},
+                     {.dtype = ls::DType::u8, .device = memory.device()});
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data_ptr());
+  const std::uintptr_t begin = (address + page - 1) / page * page;
+  std::vector<ls::comm::MemoryRange> ranges;
+  for (int i = 0; i < pages; ++i)
+    ranges.push_back({reinterpret_cast<void*>(begin + 2 * i * page), page});
+  return ls::comm::register_memory(group, ranges);
+}
+
+// An abort does not come back while a registration of several pieces ends.
+int end_registration_of_a_failed_group(ls::Session& session) {
+  const auto part = session.world()->split(0, session.rank());
+  ls::Tensor memory = ones(session);
+  auto registration = register_pages(*part, 6, memory);
+  std::printf("rank %d %s\n", session.rank(), registration ? "registered" : "went on without");
+  if (!registration) return 0;
+  nccl().abort_waits = true;
+  part->abort("the test ends it");
+  const auto start = Clock::now();
+  registration.reset();
+  const std::chrono::duration<double> took = Clock::now() - start;
+  std::printf("rank %d waited %s\n", session.rank(), took.count() < 4 ? "once" : "for each");
+  nccl().abort_waits = false;
+  return 0;
+}
+
+// A wrapper with registered buckets ends while its captured step runs.
+int end_registration_in_a_launch(ls::Session& session) {
+  const ls::Device gpu = session.device();
+  static std::atomic<int> seconds{0};
+  auto net = ls::nn::make<ls::nn::Linear>(64, 64);
+  net->to(gpu);
+  std::optional<ls::DistributedDataParallel<ls::nn::Linear>> replica;
+  replica.emplace(net, session.world(),
+                  ls::DistributedDataParallelOptions{.register_buckets = true});
+  ls::StepGraph step(
+      [&](std::span<const ls::Tensor> in) {
+        const ls::StreamRef stream = ls::current_stream(gpu);
+        cudaLaunchHostFunc(
+            static_cast<cudaStream_t>(stream.handle), [](void*) { sleep(seconds); }, nullptr);
+        const ls::Tensor loss = (*replica)(in[0]).sum();
+        loss.backward();
+        return std::vector{loss.detach()};
+      },
+      {.num_warmup_iters = 2, .group = session.world()});
+  const ls::Tensor x = ls::ones({4, 64}, {.dtype = ls::DType::f32, .device = gpu});
+  for (int i = 0; i < 5; ++i) step({x});
+  ls::synchronize(ls::current_stream(gpu));
+  seconds = 1;
+  step({x});
+  const auto start = Clock::now();
+  replica.reset();
+  const std::chrono::duration<double> took = Clock::now() - start;
+  std::printf("rank %d: the step %s, %s\n", session.rank(),
+              step.replayed() ? "was replayed" : "ran eagerly",
+              took.count() > 0.5 ? "waited for" : "not waited for");
+  ls::synchronize(ls::current_stream(gpu));
+  return 0;
+}
+
 void order(ls::StreamRef earlier, ls::StreamRef later) {
   ls::Event end(earlier.device);
   end.record(earlier);
@@ -395,6 +463,8 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"drop-behind-long-work", drop_behind_long_work},
     {"drop-failed-work", drop_failed_work},
     {"batch-on-a-stream", batch_on_a_stream},
+    {"end-registration-of-a-failed-group", end_registration_of_a_failed_group},
+    {"end-registration-in-a-launch", end_registration_in_a_launch},
     {"wrap-after-backward", wrap_after_backward},
 };
 

@@ -180,6 +180,24 @@ TEST_F(NcclJob, RankThatAloneGetsNoCommunicatorEndsAll) {
                     Not(HasSubstr("went on"))));
 }
 
+TEST_F(NcclJob, RegistrationThatEndsWithAFailedGroupWaitsForTheAbortOnce) {
+  const auto result = job("end-registration-of-a-failed-group");
+  EXPECT_EQ(occurrences(result.output, "waited once"), 2u) << result.output;
+}
+
+TEST_F(NcclJob, MemoryOfTheGrowablePoolIsNotRegistered) {
+  const auto result = job("end-registration-of-a-failed-group", "LOCKSTEP_POOL=growable");
+  expect_success(result);
+  EXPECT_EQ(occurrences(result.output, "went on without\n"), 2u) << result.output;
+  EXPECT_EQ(occurrences(result.output, "the pages of the pool \"growable\""), 1u) << result.output;
+}
+
+TEST_F(NcclJob, RegistrationEndsOnceTheCapturedStepHasThatRuns) {
+  const auto result = job("end-registration-in-a-launch", "LOCKSTEP_SIM_WATCH=0");
+  expect_success(result);
+  EXPECT_EQ(occurrences(result.output, "the step was replayed, waited for"), 2u) << result.output;
+}
+
 // What follows the simulated GPU reports as races.
 
 TEST_F(NcclJob, WorkDroppedAfterItsGroupFailedKeepsItsMemoryUntilTheKernelHasEnded) {
