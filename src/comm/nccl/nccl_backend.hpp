@@ -122,6 +122,7 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   EndedOperations<NcclWork> ended_;
   Departures departures_;
   std::optional<Standing> answered_;  // what the others were told last, by the monitor
+  Inquiry::Clock::time_point answered_at_;
 
   // What the control channel's thread brings. Never held while the device is asked, which may hang:
   // that thread has to hear how the job ends.

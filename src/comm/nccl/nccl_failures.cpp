@@ -188,6 +188,7 @@ void NcclBackend::member_left(const Departure& departure) {
   {
     const std::lock_guard lock(news_mutex_);
     left_news_.push_back(departure);
+    inquiry_.note_left(departure.rank);
   }
   wake_.notify_all();
 }

@@ -16,9 +16,11 @@ std::optional<std::string> NcclBackend::failure_of_overdue(NcclWork& work) {
     return text +
            "before the device came to it: what this rank gave the device before has not ended";
   const std::lock_guard lock(news_mutex_);
-  inquiry_.begin(work.collective().value_or(work.sequence()), now);
+  inquiry_.begin(work.collective().value_or(work.sequence()), work.deadline(), now);
   if (!inquiry_.is_over(now)) return std::nullopt;
-  return text + inquiry_.result(work.collective() ? std::span<const int>() : work.partners());
+  return text + inquiry_.result(
+                    work.collective() ? std::span<const int>() : work.partners(),
+                    work.is_launch() ? Inquiry::Begun::captured_step : Inquiry::Begun::operation);
 }
 
 void NcclBackend::ask() {
@@ -41,14 +43,14 @@ void NcclBackend::member_asks_who_is_behind(std::uint64_t collective) {
   {
     const std::lock_guard lock(news_mutex_);
     question_ = collective;
-    inquiry_.note_asked(collective);
+    inquiry_.note_asked(collective, Inquiry::Clock::now());
   }
   wake_.notify_all();
 }
 
 void NcclBackend::member_answers(const Standing& standing) {
   const std::lock_guard lock(news_mutex_);
-  inquiry_.add(standing);
+  inquiry_.add(standing, Inquiry::Clock::now());
 }
 
 // Once for all that ask: each of many ranks may.
@@ -60,9 +62,11 @@ void NcclBackend::answer() {
   }
   if (!collective || group_->has_failed()) return;
   Standing own = standing_in(*collective);
-  if (own == answered_) return;
+  const auto now = Inquiry::Clock::now();
+  if (own == answered_ && now - answered_at_ < Inquiry::answer_timeout) return;
   membership_.answer(own);
   answered_ = std::move(own);
+  answered_at_ = now;
 }
 
 // While a step is captured the device is not asked.

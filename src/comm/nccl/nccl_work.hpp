@@ -43,6 +43,8 @@ class NcclWork final : public WorkState {
   std::string full_description() const { return describe(first_, operations_, label_); }
   /// Takes over what the operations are called now: of a captured step, in this launch.
   void rename(std::span<const Operation> operations);
+  /// Whether it is the launch of a captured step.
+  bool is_launch() const { return first_.captured != 0; }
   /// The number of the last collective in it; none for sends and receives.
   std::optional<std::uint64_t> collective() const { return collective_; }
   /// The ranks at the other end of its sends and receives.
@@ -56,6 +58,7 @@ class NcclWork final : public WorkState {
   std::optional<std::string> overrun();
   /// Whether its time is over, which began with the call.
   bool is_overdue() const { return NcclGroup::Clock::now() > deadline_; }
+  NcclGroup::Clock::time_point deadline() const { return deadline_; }
   /// That time.
   std::chrono::milliseconds timeout() const { return timeout_; }
   /// The number of the first operation: a message bears that of the collective it comes before.

@@ -404,7 +404,7 @@ int end_registration_in_a_launch(ls::Session& session) {
   const ls::Tensor x = ls::ones({4, 64}, {.dtype = ls::DType::f32, .device = gpu});
   for (int i = 0; i < 5; ++i) step({x});
   ls::synchronize(ls::current_stream(gpu));
-  seconds = 1;
+  seconds = 3;
   step({x});
   const auto start = Clock::now();
   replica.reset();
