@@ -20,8 +20,9 @@ void verify_file(const fs::path& checkpoint, const Manifest& manifest, const Fil
                  std::vector<Damage>& damage) {
   if (!fs::exists(checkpoint / record.name))
     return damage.push_back({.file = record.name, .tensors = {}, .where = "missing"});
-  const std::vector<Damage> found = verify_blocks(
-      checkpoint, manifest, record, 0, record.checksums.size(), From::cache, [] { return true; });
+  const std::vector<Damage> found =
+      verify_blocks(checkpoint, manifest, record, 0, record.checksums.size(), From::cache,
+                    [](bool) { return true; });
   damage.insert(damage.end(), found.begin(), found.end());
 }
 

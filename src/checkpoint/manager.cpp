@@ -135,7 +135,8 @@ struct Manager::State {
   void end_preparing();
   void start_writer();
   void write();
-  void note_read_back(Verdict verdict);
+  void note_read_back(Finding finding);
+  void ask_read_back();
   void prune();
 
   LoadReport report;  // of the last load
@@ -234,7 +235,7 @@ void Manager::State::write() {
   const Clock::time_point start = Clock::now();
   const std::string problem = error_of([&] {
     const SharedStates& all = states.answer(*group);
-    note_read_back(all.last);
+    note_read_back(all.finding);
     writer_error = all.difference;
     if (writer_error.empty())
       writer_error = write_checkpoint(*group, folder ? &*folder : nullptr, path, snapshot, later,
@@ -248,8 +249,8 @@ void Manager::State::write() {
     comm::note_saved(snapshot.step);
     if (folder) prune();
     if (options.read_back)
-      read_back.start(path / name_of_step(snapshot.step), group->rank(), group->size(),
-                      longest_save(*group));
+      read_back.start(path / name_of_step(snapshot.step), snapshot.step, group->rank(),
+                      group->size(), longest_save(*group));
     return;
   }
   ++failed;
@@ -259,12 +260,26 @@ void Manager::State::write() {
 }
 
 // `saved` is the step before: who waits for this save sets it anew.
-void Manager::State::note_read_back(Verdict verdict) {
-  if (!saved || verdict == Verdict::unknown) return;
-  if (verdict == Verdict::damaged) ++failed;
+void Manager::State::note_read_back(Finding finding) {
+  const auto damaged = finding.damaged();
+  if (damaged) {
+    ++failed;
+    read_back.forget_damage(*damaged);
+  }
   if (!retained) return;
-  const std::string problem = error_of([&] { retained->note_read_back(*saved, verdict); });
-  if (!problem.empty()) LOCKSTEP_LOG(warning, "which checkpoint is the best: ", problem);
+  error_of([&] {
+    if (damaged) retained->note_damaged(*damaged);
+    if (finding.is_whole() && saved) retained->note_whole(*saved);
+  });
+}
+
+/// What ranks know, before it is lost. Every rank must call it.
+void Manager::State::ask_read_back() {
+  if (!options.read_back) return;
+  const std::int64_t own = read_back.finding().number();
+  read_back.forget_last();
+  note_read_back(
+      Finding(compare(*group, "", false, own, "checkpoints that were read back").largest));
 }
 
 void Manager::State::prune() {
@@ -319,8 +334,9 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   std::exception_ptr failure;
   state.refusal.clear();
   try {
-    const bool takes_more =
-        state.states.begin(*state.group, state.registry, state.read_back.take_verdict());
+    const Finding finding = state.read_back.finding();
+    state.read_back.forget_last();
+    const bool takes_more = state.states.begin(*state.group, state.registry, finding);
     LOCKSTEP_CHECK(step >= 0, InvalidArgument, "a checkpoint of step ", step,
                    "; steps are counted from 0");
     state.snapshot =
@@ -382,9 +398,7 @@ std::chrono::duration<double> Manager::save_time() const noexcept {
   const double writing = std::max(0.0, state_->writing - state_->resting);
   return std::chrono::duration<double>(state_->stall + writing);
 }
-bool Manager::is_read_back() const noexcept {
-  return state_->read_back.verdict() == Verdict::whole;
-}
+bool Manager::is_read_back() const noexcept { return state_->read_back.is_whole(); }
 std::int64_t Manager::failed_saves() const noexcept { return state_->failed; }
 
 std::int64_t Manager::load(const fs::path& checkpoint) {
@@ -392,7 +406,7 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
   const comm::LongWork loading;
   State& state = *state_;
   state.read_back.cancel();
-  state.read_back.take_verdict();
+  state.ask_read_back();
   state.report = {};
   Registry present = state.registry;
   std::vector<std::string> absent;
@@ -401,7 +415,7 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
   state.report =
       take_over(*state.group, loaded, checkpoint, present, state.options.partial, absent);
   if (state.retained && is_own(state.path, checkpoint, loaded.values.step))
-    state.retained->note_loaded(loaded.values.step);
+    state.retained->note_whole(loaded.values.step);
   if (state_->memory) state_->memory->forget();
   if (!state_->is_prepared) state_->prepare();
   comm::note_progress(loaded.values.step);
@@ -432,6 +446,7 @@ std::optional<std::int64_t> Manager::load_newest() {
       return load(state_->path / name);
     } catch (const CorruptData& error) {
       damage = std::current_exception();
+      if (state_->retained) state_->retained->note_not_loaded(step_of_name(name).value_or(-1));
       if (group.rank() == 0)
         LOCKSTEP_LOG(warning, "the checkpoint before is tried: ", error.what());
     }

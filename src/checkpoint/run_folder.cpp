@@ -256,11 +256,11 @@ void RunFolder::commit(std::int64_t step) const {
     throw FileError("rename", place, errno);
   try {
     sync_folder(folder_);
-  } catch (const FileError&) {
+    write_latest(folder_, name_of_step(step));
+  } catch (...) {
     undo(saving, place, old, replaces);
     throw;
   }
-  write_latest(folder_, name_of_step(step));
   std::error_code ignored;
   fs::remove_all(saving, ignored);  // where both were exchanged, the one before
   fs::remove_all(old, ignored);
@@ -296,7 +296,7 @@ void RunFolder::prune(const Retention& retention, std::int64_t newest) const {
   const auto kept = static_cast<std::size_t>(retention.keep_last - 1);
   if (found.size() <= kept) return;
   for (const Found& each : std::span(found).first(found.size() - kept))
-    if (each.step != retention.whole) remove(each.path);
+    if (!retention.whole.contains(each.step)) remove(each.path);
 }
 
 }  // namespace lockstep::checkpoint

@@ -22,8 +22,8 @@ struct Retention {
   int keep_last = 2;
   std::int64_t keep_every = 0;
   std::optional<std::int64_t> best = {}, kept = {};
-  /// The newest that is known to be whole. It may be one of the last.
-  std::optional<std::int64_t> whole = {};
+  /// They stay, too. They may be among the last.
+  std::set<std::int64_t> whole = {};
   /// They go first.
   std::set<std::int64_t> damaged = {};
 };

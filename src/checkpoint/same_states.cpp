@@ -48,9 +48,9 @@ std::string describe_difference(std::span<const std::string> names) {
 
 }  // namespace
 
-bool SameStates::begin(comm::Communicator& group, const Registry& registry, Verdict last) {
+bool SameStates::begin(comm::Communicator& group, const Registry& registry, Finding finding) {
   answer_.reset();
-  last_ = last;
+  finding_ = finding;
   names_ = registry.names();
   if (!registry.may_have_more()) return false;
   const SharedStates& all = answer(group, registry.has_more());
@@ -67,10 +67,9 @@ void SameStates::check(comm::Communicator& group, const Registry& registry) {
 
 const SharedStates& SameStates::answer(comm::Communicator& group, bool has_more) {
   if (answer_) return *answer_;
-  const Compared compared =
-      compare(group, names_, has_more, static_cast<std::int64_t>(last_), label_);
+  const Compared compared = compare(group, names_, has_more, finding_.number(), label_);
   SharedStates all{
-      .has_more = compared.any, .last = static_cast<Verdict>(compared.largest), .difference = {}};
+      .has_more = compared.any, .finding = Finding(compared.largest), .difference = {}};
   if (!compared.is_same)
     all.difference = describe_difference(comm::all_gather_bytes(group, names_, label_));
   return answer_.emplace(std::move(all));

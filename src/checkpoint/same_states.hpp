@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/read_back.hpp"
+#include "checkpoint/finding.hpp"
 #include "checkpoint/registry.hpp"
 #include "lockstep/comm/communicator.hpp"
 
@@ -15,9 +15,9 @@ namespace lockstep::checkpoint {
 
 /// What all ranks together have.
 struct SharedStates {
-  bool has_more = false;            ///< any of them: TensorState::has_more
-  Verdict last = Verdict::unknown;  ///< of the checkpoint before
-  std::string difference;           ///< who has which state that others lack; empty: nobody
+  bool has_more = false;   ///< any of them: TensorState::has_more
+  Finding finding;         ///< of the checkpoints before
+  std::string difference;  ///< who has which state that others lack; empty: nobody
 };
 
 /// The first exchange of a save: four numbers, and names where these differ. Ranks whose states
@@ -28,11 +28,11 @@ class SameStates {
  public:
   /// @param label of the exchange.
   explicit SameStates(std::string_view label) : label_(label) {}
-  /// A save begins. @param last what this rank knows of the one before. @return whether it takes
+  /// A save begins. @param finding what this rank knows of those before. @return whether it takes
   /// what states give by `more`.
   /// @throws InvalidArgument for a difference, and what states and the group throw; `answer` is to
   /// be called then, too.
-  bool begin(comm::Communicator& group, const Registry& registry, Verdict last = Verdict::unknown);
+  bool begin(comm::Communicator& group, const Registry& registry, Finding finding = {});
   /// Compares on its own. Blocks. @throws InvalidArgument on every rank for a difference.
   void check(comm::Communicator& group, const Registry& registry);
   /// Asks, unless that was done.
@@ -43,7 +43,7 @@ class SameStates {
 
   std::string_view label_;
   std::string names_;
-  Verdict last_ = Verdict::unknown;
+  Finding finding_;
   std::optional<SharedStates> answer_;
 };
 

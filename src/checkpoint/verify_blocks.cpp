@@ -28,7 +28,7 @@ std::optional<StemContents> stem_of(const fs::path& checkpoint, const Manifest& 
 
 std::vector<Damage> verify_blocks(const fs::path& checkpoint, const Manifest& manifest,
                                   const FileRecord& record, std::size_t first, std::size_t last,
-                                  From from, const std::function<bool()>& goes_on) {
+                                  From from, const std::function<bool(bool)>& goes_on) {
   const FileReader file(checkpoint / record.name);
   if (file.size() != record.size)
     return {{.file = record.name,
@@ -36,7 +36,7 @@ std::vector<Damage> verify_blocks(const fs::path& checkpoint, const Manifest& ma
              .where = detail::concat(file.size(), " bytes long instead of ", record.size)}};
   std::vector<Damage> damage;
   std::vector<std::byte> bytes;
-  for (std::size_t block = first; block < last && goes_on(); ++block) {
+  for (std::size_t block = first; block < last && goes_on(damage.empty()); ++block) {
     const std::uint64_t begin = block * block_bytes;
     bytes.resize(std::min(block_bytes, record.size - begin));
     if (from == From::disk) file.drop_cache(begin, bytes.size());

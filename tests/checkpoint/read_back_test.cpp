@@ -1,18 +1,23 @@
 #include "checkpoint/read_back.hpp"
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/manifest.hpp"
 #include "checkpoint/thread_job.hpp"
 #include "io/file_calls.hpp"
 #include "lockstep/checkpoint/manager.hpp"
+#include "lockstep/io/crc32c.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/observe/log.hpp"
 #include "support/temporary_folder.hpp"
@@ -23,7 +28,7 @@ namespace {
 using ::testing::ElementsAre, testing::steps_in;
 
 /// What reading a file of tensors comes to.
-enum class Reads { well, with_a_flipped_bit, not_at_all };
+enum class Reads { well, with_a_flipped_bit, not_at_all, damaged_and_then_not_at_all, once_not };
 
 /// Disks of that kind, and what is logged meanwhile.
 class ReadBackTest : public ::testing::Test {
@@ -40,11 +45,22 @@ class ReadBackTest : public ::testing::Test {
       const ssize_t count = ::pread(file, data, size, offset);
       const auto path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(file));
       if (path.extension() != ".safetensors") return count;
+      const auto hangs = [&] {
+        return reads == Reads::not_at_all ||
+               (reads == Reads::damaged_and_then_not_at_all && offset > 0);
+      };
+      if (hangs()) {
+        ++hung;
+        while (hangs()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        --hung;
+      }
+      if (reads == Reads::once_not) {
+        reads = Reads::well;
+        errno = EIO;
+        return ssize_t{-1};
+      }
       const bool is_header = offset != 0 || count <= 8;
-      if (reads == Reads::with_a_flipped_bit && !is_header)
-        static_cast<char*>(data)[count - 1] ^= 1;
-      if (reads == Reads::not_at_all) ++hung;
-      while (reads == Reads::not_at_all) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (reads != Reads::well && !is_header) static_cast<char*>(data)[count - 1] ^= 1;
       return count;
     };
   }
@@ -56,6 +72,23 @@ class ReadBackTest : public ::testing::Test {
   static std::string logged() {
     const std::lock_guard lock(mutex);
     return log;
+  }
+  /// A checkpoint of one file of two blocks, by a save of that number.
+  std::filesystem::path write_checkpoint(std::uint64_t save = 1) const {
+    const std::string bytes(2 * block_bytes, 'x');
+    const std::uint32_t sum =
+        io::crc32c(std::as_bytes(std::span(bytes).first(std::size_t{block_bytes})));
+    const Manifest manifest{
+        .step = 1,
+        .generation = 1,
+        .save = save,
+        .version = "1",
+        .metric = {},
+        .files = {{.name = "a.safetensors", .size = bytes.size(), .checksums = {sum, sum}}}};
+    std::filesystem::create_directories(folder_ / "step-1");
+    folder_.write("step-1/a.safetensors", bytes);
+    folder_.write("step-1/manifest.json", write_manifest(manifest));
+    return folder_ / "step-1";
   }
   template <class Condition>
   static void wait_until(const Condition& condition) {
@@ -145,6 +178,97 @@ TEST_F(ReadBackTest, ALoadedCheckpointIsWholeAndOnesOfOtherRunsAreOthers) {
     manager->load(folder_ / "run/step-2");
     manager->save(3);  // the run went back
     EXPECT_THAT(steps_in(folder_ / "run"), ElementsAre(2, 3));
+  });
+}
+
+TEST_F(ReadBackTest, TheFirstDamageEndsReading) {
+  ReadBack read_back;
+  reads = Reads::damaged_and_then_not_at_all;
+  read_back.start(write_checkpoint(), 1, 0, 1, 0);
+  wait_until([&] { return read_back.finding().damaged() == 1; });
+  EXPECT_EQ(hung, 0);
+  reads = Reads::well;
+}
+
+TEST_F(ReadBackTest, DamageThatWasFoundIsToldThoughReadingWasCancelled) {
+  ReadBack read_back;
+  reads = Reads::not_at_all;
+  read_back.start(write_checkpoint(), 1, 0, 1, 0);
+  wait_until([] { return hung == 1; });
+  read_back.cancel();
+  read_back.start(folder_ / "step-2", 2, 0, 1, 0);
+  reads = Reads::with_a_flipped_bit;
+  wait_until([&] { return read_back.finding().damaged() == 1; });
+  read_back.forget_last();
+  EXPECT_EQ(read_back.finding().damaged(), 1);
+  wait_until([] { return logged().find("step-1 is damaged") != std::string::npos; });
+  read_back.forget_damage(1);
+  EXPECT_EQ(read_back.finding().damaged(), std::nullopt);
+}
+
+TEST_F(ReadBackTest, OneThatWasReplacedMeanwhileIsNotDamaged) {
+  {
+    ReadBack read_back;
+    reads = Reads::not_at_all;
+    read_back.start(write_checkpoint(), 1, 0, 1, 0);
+    wait_until([] { return hung == 1; });
+    write_checkpoint(2);
+    reads = Reads::with_a_flipped_bit;
+  }
+  EXPECT_EQ(logged(), "");
+}
+
+TEST_F(ReadBackTest, AnErrorThatPassesIsNone) {
+  ReadBack read_back;
+  reads = Reads::once_not;
+  read_back.start(write_checkpoint(), 1, 0, 1, 0);
+  wait_until([&] { return read_back.is_whole(); });
+  EXPECT_EQ(logged(), "");
+}
+
+TEST_F(ReadBackTest, TheTimeOfOneThatWasCancelledCountsTwice) {
+  ReadBack read_back;
+  reads = Reads::not_at_all;
+  read_back.start(write_checkpoint(), 1, 0, 1, 0);
+  wait_until([] { return hung == 1; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  read_back.cancel();
+  EXPECT_GE(read_back.seconds(), 0.1);
+  reads = Reads::well;
+}
+
+TEST_F(ReadBackTest, NobodyWaitsForOneThatHangs) {
+  {
+    ReadBack read_back(std::chrono::milliseconds(10));
+    reads = Reads::not_at_all;
+    read_back.start(write_checkpoint(), 1, 0, 1, 0);
+    wait_until([] { return hung == 1; });
+  }
+  EXPECT_THAT(logged(), ::testing::HasSubstr("hangs"));
+  reads = Reads::well;
+  wait_until([] { return hung == 0; });
+}
+
+TEST_F(ReadBackTest, ALoadLearnsOfDamageAsASaveDoes) {
+  testing::run_job(2, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<nn::Linear>(3, 2);
+    Manager manager(folder_ / "run", group,
+                    {.keep_last = 1, .keep_best = true, .asynchronous = false});
+    manager.add("model", model);
+    manager.save(1, 0.5);
+    wait_until([&] { return manager.is_read_back(); });
+    group->barrier().wait();
+    reads = Reads::with_a_flipped_bit;
+    manager.save(2, 0.1);
+    wait_until([] { return logged().find("step-2 is damaged: ") != std::string::npos; });
+    group->barrier().wait();
+    reads = Reads::well;
+    EXPECT_EQ(manager.load(folder_ / "run/step-1"), 1);
+    EXPECT_EQ(manager.failed_saves(), 1);
+    manager.save(3, 0.9);
+    if (group->rank() == 0) {
+      EXPECT_THAT(steps_in(folder_ / "run"), ElementsAre(1, 3));
+    }
   });
 }
 

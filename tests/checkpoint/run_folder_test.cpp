@@ -1,5 +1,6 @@
 #include "checkpoint/run_folder.hpp"
 
+#include <cerrno>
 #include <filesystem>
 #include <functional>
 #include <set>
@@ -129,6 +130,27 @@ TEST(RunFolder, IsMadeDurablyWithTheFoldersAboveIt) {
   io::file_calls = {};
   const auto base = std::filesystem::canonical(folder.path());
   EXPECT_THAT(synced, ::testing::IsSupersetOf({base, base / "runs", base / "runs/deep"}));
+}
+
+TEST(RunFolder, HasTheFormerCheckpointWhereLatestCannotBeWritten) {
+  const testing::TemporaryFolder folder;
+  with_manager(folder, [&](Manager& manager, std::int64_t& value) {
+    manager.save(1);
+    for (const std::int64_t step : {1, 2}) {  // over the same name, and under a new one
+      value = 5;
+      io::file_calls.rename = [](const char* from, const char* to) {
+        const bool is_latest = std::filesystem::path(to).filename() == "latest";
+        if (is_latest) errno = EIO;
+        return is_latest ? -1 : ::rename(from, to);
+      };
+      manager.save(step);
+      io::file_calls = {};
+      EXPECT_FALSE(manager.wait());
+      EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::ElementsAre(1));
+      EXPECT_EQ(manager.load_newest(), 1);
+      EXPECT_EQ(value, 4) << step;
+    }
+  });
 }
 
 TEST(RunFolder, WhatIsNoCheckpointIsToldInOneLine) {

@@ -26,7 +26,8 @@ struct ManagerOptions {
   int keep_last = 2;
   /// Checkpoints of steps that are multiples of this stay, too; 0: none.
   std::int64_t keep_every = 0;
-  /// The one with the smallest `metric` given to `save` stays, too.
+  /// The one with the smallest `metric` given to `save` stays, too; with `read_back` also the best
+  /// one that is known to be whole, and the best one found at the start, until a better one is.
   bool keep_best = false;
   /// Loads take over what fits, and leave all else as it is: states that a checkpoint lacks, and
   /// those that it has of something else; of modules single tensors, of optimizers single
@@ -37,7 +38,7 @@ struct ManagerOptions {
   /// Reads back from disk what was saved, beside training, and compares it with its checksums: each
   /// rank a part. Damage is a warning and counts as a failed save, and of all that is known to be
   /// whole, by this or by a load, the newest stays. Nothing waits for it: where the next save comes
-  /// before, it is given up.
+  /// before, it is given up. Without, numbers and metrics alone say what stays.
   bool read_back = true;
   /// A file of tensors is not larger, unless one tensor alone is.
   std::uint64_t file_bytes = std::uint64_t{4} << 30;
@@ -84,7 +85,8 @@ class Manager {
   Manager(std::filesystem::path folder, const CommunicatorPtr& group, ManagerOptions options = {});
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;
-  /// Waits for a save that is under way.
+  /// Waits for a save that is under way. Reading back is given up; one that hangs is left alone
+  /// after 5 seconds, with a warning.
   ~Manager();
 
   /// @name What belongs to the run
@@ -138,7 +140,8 @@ class Manager {
   /// Whether this rank has read its part of the checkpoint saved last back, and found it whole.
   bool is_read_back() const noexcept;
   /// How many saves have failed so far, also of those that nobody has waited for yet, and those
-  /// that were found damaged when they were read back: the next save tells that to all ranks.
+  /// that were found damaged when they were read back: the next save or load tells that to all
+  /// ranks.
   std::int64_t failed_saves() const noexcept;
 
   /// Loads the newest checkpoint; one with damage is told as a warning, and the one before is
