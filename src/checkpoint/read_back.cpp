@@ -52,10 +52,10 @@ bool is_still_there(const fs::path& checkpoint, const Manifest& manifest) {
   try {
     const Manifest now = twice([&] { return read_manifest(checkpoint); });
     return now.generation == manifest.generation && now.save == manifest.save;
-  } catch (const CorruptData&) {
+  } catch (const io::FileError& error) {
+    return error.status() != ENOENT && error.status() != ESTALE;
+  } catch (const Error&) {  // damaged, too
     return true;
-  } catch (const Error&) {
-    return false;
   }
 }
 

@@ -208,7 +208,7 @@ TEST_F(ReadBackTest, DamageThatWasFoundIsToldThoughReadingWasCancelled) {
 
 TEST_F(ReadBackTest, OneThatWasReplacedMeanwhileIsNotDamaged) {
   {
-    ReadBack read_back;
+    ReadBack read_back(std::chrono::minutes(1));
     reads = Reads::not_at_all;
     read_back.start(write_checkpoint(), 1, 0, 1, 0);
     wait_until([] { return hung == 1; });
