@@ -9,9 +9,9 @@
 namespace lockstep::testing {
 namespace {
 
-// The job's one message, without what ranks did before.
+// The job's one message, whose further lines are indented, without what ranks did before.
 std::string line_of_error(const std::string& output) {
-  static const std::regex error(R"((^|\n)(\[rank \d+\] )?error: [^\n]*)");
+  static const std::regex error(R"((^|\n)(\[rank \d+\] )?error: [^\n]*(\n  [^\n]*)*)");
   std::smatch found;
   return std::regex_search(output, found, error) ? found.str() : std::string();
 }
