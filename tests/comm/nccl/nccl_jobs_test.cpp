@@ -182,7 +182,9 @@ TEST_F(NcclJob, RankThatAloneGetsNoCommunicatorEndsAll) {
 
 TEST_F(NcclJob, RegistrationThatEndsWithAFailedGroupWaitsForTheAbortOnce) {
   const auto result = job("end-registration-of-a-failed-group");
-  EXPECT_EQ(occurrences(result.output, "waited once"), 2u) << result.output;
+  // Each rank says so and ends the job: whichever comes first may end the other before it does.
+  EXPECT_GE(occurrences(result.output, "waited once"), 1u) << result.output;
+  EXPECT_THAT(result.output, Not(HasSubstr("waited for each")));
 }
 
 TEST_F(NcclJob, MemoryOfTheGrowablePoolIsNotRegistered) {
