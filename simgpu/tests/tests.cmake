@@ -27,7 +27,8 @@ add_dependencies(lockstep_sim_tests test_simgpu)
 # simulated GPU itself calls to make its reports.
 add_executable(test_simgpu_kernels_alone)
 lockstep_simulate_kernels(test_simgpu_kernels_alone NO_TRANSLATION
-                          "${CMAKE_CURRENT_LIST_DIR}/kernel_findings_test.cu" "${CMAKE_CURRENT_LIST_DIR}/global_race_test.cu")
+                          "${CMAKE_CURRENT_LIST_DIR}/kernel_findings_test.cu"
+                          "${CMAKE_CURRENT_LIST_DIR}/kernel_alignment_test.cu" "${CMAKE_CURRENT_LIST_DIR}/global_race_test.cu")
 target_link_libraries(test_simgpu_kernels_alone PRIVATE lockstep_simgpu_tests GTest::gtest_main)
 gtest_discover_tests(test_simgpu_kernels_alone TEST_SUFFIX /alone DISCOVERY_TIMEOUT 60
                      PROPERTIES LABELS sim TIMEOUT 120 ENVIRONMENT LOCKSTEP_SIM_DEVICES=2)

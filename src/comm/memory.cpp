@@ -1,6 +1,7 @@
 #include "lockstep/comm/memory.hpp"
 
 #include <atomic>
+#include <exception>
 #include <string>
 
 #include "comm/communicator_backend.hpp"
@@ -34,7 +35,7 @@ std::unique_ptr<Registration> register_memory(Communicator& group,
   std::string reason;
   try {
     registration = group.implementation().register_memory(ranges);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // whatever it is, the others wait to hear of it
     reason = error.what();
   }
   const auto reasons = all_gather_bytes(group, reason, "registration of buffers");

@@ -51,16 +51,23 @@ bool Reducer::registers_arrays() const {
          comm::registration_granularity(*group_) > 0;
 }
 
+namespace {
+
+std::size_t whole_pages(std::size_t bytes, std::size_t page) {
+  return (bytes + page - 1) / page * page;
+}
+
+}  // namespace
+
 /// Of a plan's dtype, on its device; to be registered, on pages that hold nothing else.
 Tensor Reducer::zeros_in_bucket(std::int64_t count, const Bucket& plan) const {
   const TensorOptions options{plan.dtype, plan.device};
   if (!registers_arrays()) return zeros_for(*group_, count, options);
   const std::size_t page = comm::registration_granularity(*group_), element = size_of(plan.dtype);
-  const auto whole_pages = [&](std::size_t bytes) { return (bytes + page - 1) / page * page; };
-  const std::size_t bytes = whole_pages(static_cast<std::size_t>(count) * element);
+  const std::size_t bytes = whole_pages(static_cast<std::size_t>(count) * element, page);
   const Tensor pages = zeros({static_cast<std::int64_t>((bytes + page) / element)}, options);
   const auto address = reinterpret_cast<std::uintptr_t>(pages.data_ptr());
-  const auto first = static_cast<std::int64_t>((whole_pages(address) - address) / element);
+  const auto first = static_cast<std::int64_t>((whole_pages(address, page) - address) / element);
   return pages.slice(0, first, first + count);
 }
 
@@ -70,7 +77,7 @@ void Reducer::register_arrays() {
   const std::size_t page = comm::registration_granularity(*group_);
   std::vector<comm::MemoryRange> ranges;
   const auto add = [&](const Tensor& array) {
-    ranges.push_back({array.data_ptr(), (array.nbytes() + page - 1) / page * page});
+    ranges.push_back({array.data_ptr(), whole_pages(array.nbytes(), page)});
   };
   for (const BucketState& bucket : buckets_) {
     add(bucket.array);
