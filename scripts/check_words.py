@@ -33,7 +33,8 @@ WORDS = {
 FIELDS_OWN = {"patien": ("include/lockstep/optim/plateau.hpp", "src/optim/plateau.cpp",
                          "tests/optim/schedules_test.cpp", "include/lockstep/train/early_stopping.hpp",
                          "include/lockstep/train/loop.hpp", "src/train/early_stopping.cpp", "src/train/loop_checks.cpp",
-                         "tests/parallel/training_loop_test.cpp", "tests/examples/checkpoints_test.cpp",
+                         "tests/parallel/training_loop_test.cpp", "tests/parallel/early_stopping_test.cpp",
+                         "tests/parallel/resumed_loop_test.cpp", "tests/examples/checkpoints_test.cpp",
                          "tests/examples/command_line_test.cpp", "examples/train_gpt.cpp",
                          "examples/support/loop_options.hpp", "examples/support/loop_options.cpp")}
 FOLDERS = ("include", "src", "kernels", "simgpu", "tests", "examples", "benchmarks")

@@ -41,6 +41,7 @@ std::vector<Damage> verify_blocks(const fs::path& checkpoint, const Manifest& ma
     bytes.resize(std::min(block_bytes, record.size - begin));
     if (from == From::disk) file.drop_cache(begin, bytes.size());
     file.read(begin, bytes);
+    if (from == From::disk) file.drop_cache(begin, bytes.size());  // others may want the memory
     const std::uint32_t found = io::crc32c(bytes);
     if (found == record.checksums[block]) continue;
     const auto stem = stem_of(checkpoint, manifest, record.name);
