@@ -29,12 +29,12 @@ using lockstep::testing::TemporaryFolder;
 
 /// Path of a program, with its arguments behind it.
 inline std::string command(const std::string& program, const std::string& arguments) {
-  return std::string(LOCKSTEP_BIN) + "/" + program + " " + arguments;
+  return LOCKSTEP_BIN "/" + program + " " + arguments;
 }
 
 /// The start of a command line that runs ranks.
 inline std::string mpirun(int ranks) {
-  return std::string(LOCKSTEP_MPIEXEC) + " --bind-to none -np " + std::to_string(ranks) + " ";
+  return LOCKSTEP_MPIEXEC " --bind-to none -np " + std::to_string(ranks) + " ";
 }
 
 /// A GPT that trains in a second or two, on text of the given kind.

@@ -169,7 +169,7 @@ TEST_F(ElasticRun, WithTooFewHostsItWaitsAndThenEnds) {
 }
 
 TEST_F(ElasticRun, RanksOfSeveralHostsMeetOverTheirNetwork) {
-  const std::string on_hosts = std::string(LOCKSTEP_HOSTS) + " 2 ";
+  const std::string on_hosts = LOCKSTEP_HOSTS " 2 ";
   if (run_command(on_hosts + "true").exit_code == 77)
     GTEST_SKIP() << "no namespaces for hosts here";
   const auto file = folder.write("hosts", "0 address=10.98.0.1\n1 slots=2 address=10.98.0.2\n");

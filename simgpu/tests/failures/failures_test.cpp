@@ -144,7 +144,7 @@ TEST_F(GpuFailures, OfTheLastCollectiveEndTheJobThoughNobodyWaits) {
   if (mpiexec.empty()) GTEST_SKIP() << "needs MPI";
   const auto result = testing::run_command(
       "LOCKSTEP_SIM_DEVICES=2 LOCKSTEP_SIM_FAULT=hang-collective:2 " + mpiexec +
-      " --bind-to none -np 2 " + LOCKSTEP_JOB_PROGRAM + " unwaited --device cuda");
+      " --bind-to none -np 2 " LOCKSTEP_JOB_PROGRAM " unwaited --device cuda");
   EXPECT_EQ(result.exit_code, 1) << result.output;
   EXPECT_THAT(result.output, AllOf(HasSubstr("all_reduce"), HasSubstr("did not end within")));
 }

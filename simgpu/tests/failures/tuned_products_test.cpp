@@ -45,8 +45,10 @@ class TunedProducts : public ::testing::Test {
   /// What the program says that runs the hidden test `name` over the file.
   std::string run(const std::string& name) const {
     const auto result = testing::run_command(
-        "LOCKSTEP_TUNED_PRODUCTS=" + file_ + " " + std::string(LOCKSTEP_THIS_PROGRAM) +
-        " --gtest_also_run_disabled_tests --gtest_filter=InAProcess.DISABLED_" + name + " 2>&1");
+        "LOCKSTEP_TUNED_PRODUCTS=" + file_ +
+        " " LOCKSTEP_THIS_PROGRAM
+        " --gtest_also_run_disabled_tests --gtest_filter=InAProcess.DISABLED_" +
+        name + " 2>&1");
     EXPECT_EQ(result.exit_code, 0) << result.output;
     return result.output;
   }

@@ -22,7 +22,7 @@ class MpiHosts : public ::testing::Test {
   }
   /// @param options of hosts.sh, and a command.
   static CommandResult run_on(int hosts, const std::string& command) {
-    return run_command(std::string(LOCKSTEP_HOSTS) + " " + std::to_string(hosts) + " " + command);
+    return run_command(LOCKSTEP_HOSTS " " + std::to_string(hosts) + " " + command);
   }
   /// @param environment of all ranks: "-x NAME=value ..."
   static CommandResult job(int hosts, int ranks_a_host, const std::string& arguments,

@@ -28,7 +28,7 @@ inline const std::string program = LOCKSTEP_JOB_PROGRAM;
 // @param environment variables of all ranks: "NAME=value ..."
 inline CommandResult mpi_job(int ranks, const std::string& arguments,
                              const std::string& environment = "") {
-  return run_command(environment + " " + LOCKSTEP_MPIEXEC + " --bind-to none -np " +
+  return run_command(environment + " " LOCKSTEP_MPIEXEC " --bind-to none -np " +
                      std::to_string(ranks) + " " + program + " " + arguments);
 }
 

@@ -45,8 +45,7 @@ TEST(JobBackend, IsThatOfTheEnvironmentWhereTheProgramLeavesItOpen) {
 }
 
 TEST(ShmJob, TwoAtOnceDoNotMeet) {
-  const std::string job =
-      std::string(LOCKSTEP_MPIEXEC) + " --bind-to none -np 2 " + program + " sum --device cpu";
+  const std::string job = LOCKSTEP_MPIEXEC " --bind-to none -np 2 " + program + " sum --device cpu";
   const auto both = run_command(job + " & " + job + "; wait");
   EXPECT_EQ(both.exit_code, 0) << both.output;
   EXPECT_EQ(occurrences(both.output, "(shm)"), 4u) << both.output;
@@ -96,7 +95,7 @@ TEST(MpiJobOnGpus, TakesRanksThatSeeOneGpuEach) {
            " LOCKSTEP_SIM_DEVICES=1 LOCKSTEP_SIM_FIRST_DEVICE=" + std::to_string(gpu) + " " +
            program + " sum --device cuda";
   };
-  const std::string mpiexec = std::string(LOCKSTEP_MPIEXEC) + " --bind-to none";
+  const std::string mpiexec = LOCKSTEP_MPIEXEC " --bind-to none";
   const auto apart = run_command(mpiexec + rank(0) + " :" + rank(1));
   EXPECT_EQ(apart.exit_code, 0) << apart.output;
   EXPECT_EQ(occurrences(apart.output, "sum 1"), 2u) << apart.output;
@@ -112,8 +111,8 @@ TEST(MpiJobOnGpus, LeavesTheOnlyGpuThatARankSeesToIt) {
     return " -np 1 env CUDA_VISIBLE_DEVICES=" + visible +
            " LOCKSTEP_SIM_DEVICES=" + std::to_string(count) + " " + program + " sum --device cuda";
   };
-  const auto result = run_command(std::string(LOCKSTEP_MPIEXEC) + " --bind-to none" +
-                                  rank("0,1", 2) + " :" + rank("0", 1));
+  const auto result =
+      run_command(LOCKSTEP_MPIEXEC " --bind-to none" + rank("0,1", 2) + " :" + rank("0", 1));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(occurrences(result.output, "sum 1"), 2u) << result.output;
 }
@@ -135,9 +134,9 @@ TEST(MpiLaunch, RefusesALauncherThatDisagreesWithMpi) {
 }
 
 TEST(MpiLaunch, RefusesAJobWhoseLauncherDisagreesWithMpi) {
-  const auto result = run_command(std::string(LOCKSTEP_MPIEXEC) +
-                                  " --bind-to none -np 2 env OMPI_COMM_WORLD_SIZE=3 " + program +
-                                  " sum --device cpu");
+  const auto result =
+      run_command(LOCKSTEP_MPIEXEC " --bind-to none -np 2 env OMPI_COMM_WORLD_SIZE=3 " + program +
+                  " sum --device cpu");
   expect_quick_failure(result);
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.output, HasSubstr("started 3 ranks, but MPI sees 2"));
@@ -162,8 +161,8 @@ TEST(MpiJobOnGpus, RefusesTooFewGpusOneForTwoRanksAndOneThatIsNotThere) {
 }
 
 TEST(MpiLaunch, WarnsOnceOfRanksThatShareCores) {
-  const std::string both = std::string(LOCKSTEP_MPIEXEC) + " --bind-to none -np 2 taskset -c 0 " +
-                           program + " sum --device cpu";
+  const std::string both =
+      LOCKSTEP_MPIEXEC " --bind-to none -np 2 taskset -c 0 " + program + " sum --device cpu";
   const auto result = run_command("OMP_NUM_THREADS=2 " + both);
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(occurrences(result.output, "4 threads of 2 ranks share 1 core,"), 1u) << result.output;
@@ -180,8 +179,8 @@ int usable_cores() {
 TEST(MpiLaunch, WarnsOfCoresThatBindingLeavesIdle) {
   if (usable_cores() < 2) GTEST_SKIP() << "one core cannot be left idle";
   const auto run = [](const std::string& binding) {
-    return run_command("env -u OMP_NUM_THREADS " + std::string(LOCKSTEP_MPIEXEC) + " --bind-to " +
-                       binding + " -np 1 " + program + " sum --device cpu");
+    return run_command("env -u OMP_NUM_THREADS " LOCKSTEP_MPIEXEC " --bind-to " + binding +
+                       " -np 1 " + program + " sum --device cpu");
   };
   const auto bound = run("core");
   EXPECT_EQ(bound.exit_code, 0) << bound.output;

@@ -13,7 +13,7 @@ constexpr int stopped = 75;
 
 CommandResult mpi_stop(int ranks, const std::string& environment,
                        const std::string& launcher_options = "") {
-  return run_command(environment + " " + LOCKSTEP_MPIEXEC + " --bind-to none " + launcher_options +
+  return run_command(environment + " " LOCKSTEP_MPIEXEC " --bind-to none " + launcher_options +
                      " -np " + std::to_string(ranks) + " " + program +
                      " stop-request --device cpu");
 }
