@@ -65,11 +65,17 @@ def command_of(words, architecture):
     return [*kept, "-O3", f"-gencode=arch=compute_{number},code=sm_{number}", "-cubin", "-Xptxas=-v", "-o", os.devnull]
 
 
-def compile(folder, architecture="sm_90", jobs=None):
-    """The same of all .cu files of a build folder. Raises ValueError where there are none or one does not compile."""
+def compile(folder, architecture="sm_90", jobs=None, names=()):
+    """The same of all .cu files of a build folder, or of those of these names.
+
+    Raises ValueError where there are none or one does not compile."""
     path = pathlib.Path(folder) / "compile_commands.json"
     entries = [entry for entry in json.loads(path.read_text()) if entry["file"].endswith(".cu")]
     entries = [entry for entry in entries if "nvcc" in entry["command"]]
+    if missing := set(names) - {pathlib.Path(entry["file"]).name for entry in entries}:
+        raise ValueError(f"{path}: no {', '.join(sorted(missing))} in it that nvcc compiles")
+    if names:
+        entries = [entry for entry in entries if pathlib.Path(entry["file"]).name in names]
     if not entries:
         raise ValueError(f"{path}: nothing in it is compiled by nvcc; give the folder of a build with LOCKSTEP_CUDA=ON")
 
@@ -81,6 +87,7 @@ def compile(folder, architecture="sm_90", jobs=None):
         return parse(done.stdout + done.stderr)
 
     kernels = {}
+    entries.sort(key=lambda entry: os.path.getsize(entry["file"]), reverse=True)  # the longest first
     with concurrent.futures.ThreadPoolExecutor(jobs or os.cpu_count()) as pool:
         for found in pool.map(kernels_of, entries):
             kernels.update(found)

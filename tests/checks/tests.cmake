@@ -34,6 +34,8 @@ lockstep_add_check(PoolTracesReplayAgainstPyTorchsPolicy
                    "${Python3_EXECUTABLE}" "${scripts}/pool_trace.py" --self-test)
 lockstep_add_check(PredictedTimesAreAsPublished
                    "${Python3_EXECUTABLE}" -m unittest discover -t simgpu/profile -s simgpu/profile/tests)
+lockstep_add_check(SpillCheckTellsExceptions
+                   "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/../toolkit/spills.py" --self-test)
 lockstep_add_check(GpuCheckReadsWhatProgramsSay
                    "${Python3_EXECUTABLE}" -m unittest discover -t scripts/gpu -s scripts/gpu/tests)
 lockstep_add_check(CudaSourceIsTranslated

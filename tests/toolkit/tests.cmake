@@ -27,3 +27,14 @@ if(LOCKSTEP_WITH_CUDNN)
   target_link_libraries(describe_gpu PRIVATE lockstep_test_support)
   add_dependencies(lockstep_toolkit_tests test_cudnn describe_gpu)
 endif()
+
+# No kernel of a step of GPT-2 spills registers. Compiled once more for that, as a release is: what
+# .ci/run has built is not optimised. Here the files of row kernels and optimizers, some 50 s of
+# processor time; all files take 140 s (ctest --test-dir build-toolkit -R Spill).
+find_package(Python3 COMPONENTS Interpreter REQUIRED)
+set(spills "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/spills.py" "${PROJECT_BINARY_DIR}")
+add_test(NAME Toolkit.KernelsOfRowsDoNotSpill
+         COMMAND ${spills} --files norm.cu norm_backward.cu cross_entropy.cu embedding.cu multi_tensor.cu optimizer.cu)
+set_tests_properties(Toolkit.KernelsOfRowsDoNotSpill PROPERTIES LABELS toolkit TIMEOUT ${slow_test_timeout})
+add_test(NAME Toolkit.KernelsDoNotSpill COMMAND ${spills})
+set_tests_properties(Toolkit.KernelsDoNotSpill PROPERTIES LABELS slow TIMEOUT ${slow_test_timeout})
