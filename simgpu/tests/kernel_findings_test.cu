@@ -322,6 +322,54 @@ TEST(KernelFaults, EndTheKernelAndAllThatFollowsByName) {
   }
 }
 
+__device__ int descend(const int* in, int levels) {
+  __shared__ int depth[64];
+  depth[threadIdx.x] = levels;
+  int own[64];
+  for (int i = 0; i < 64; ++i) own[i] = in[i % 4] + i;
+  return levels == 0 ? own[0] : descend(in, levels - 1) + own[depth[threadIdx.x] % 64];
+}
+
+__global__ void descend_behind_barrier(int* out, const int* in, int levels) {
+  __syncthreads();
+  const int sum = descend(in, threadIdx.x == 40 ? levels : 3);
+  __syncthreads();
+  if (threadIdx.x == 0) out[blockIdx.x] = sum;
+}
+
+__global__ void fill_large_array(int* out, const int* in, int count) {
+  int own[100'000];
+  for (int i = 0; i < count; ++i) own[i * 1000] = in[i % 4];
+  if (threadIdx.x == 1) out[0] = own[(count - 1) * 1000];
+}
+
+// cudaErrorHardwareStackError: "possibly due to stack corruption or exceeding the stack size limit
+// [...] any further CUDA work will return the same error". Watched or not.
+TEST(KernelFaults, NameAStackThatOverflows) {
+  const DeviceArray<int> out(4), in(std::vector<int>(4));
+  const auto expect_overflow = [&](const auto& launch, const char* name, const char* thread) {
+    const testing::Findings findings;
+    {
+      const StickyError error;
+      EXPECT_EQ(launch(), cudaErrorHardwareStackError);
+      EXPECT_EQ(cudaMemset(out.data(), 0, 4), cudaErrorHardwareStackError);
+    }
+    expect_finding(findings, Finding::stack_overflow,
+                   {name, thread, "its stack of 252 KiB", "kernel_findings_test.cu",
+                    "all later calls with cudaErrorHardwareStackError"});
+  };
+  for (int again = 0; again < 2; ++again) {
+    expect_overflow(
+        [&] { return run(2, 64, 0, descend_behind_barrier, out.data(), in.data(), 1 << 20); },
+        "descend_behind_barrier", "thread (40,0,0)");
+    expect_overflow([&] { return run(1, 2, 0, fill_large_array, out.data(), in.data(), 8); },
+                    "fill_large_array", "thread (0,0,0)");
+  }
+  const testing::Findings findings;
+  EXPECT_EQ(run(2, 64, 0, descend_behind_barrier, out.data(), in.data(), 100), cudaSuccess);
+  EXPECT_EQ(findings.text(), "");
+}
+
 // What is told of a place that launches a kernel again and again is one report, whichever block
 // comes first: the same text is not printed again.
 TEST(KernelFindings, AreOneReportForAllLaunchesOfAPlace) {

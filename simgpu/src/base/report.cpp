@@ -66,6 +66,7 @@ const char* name(Finding finding) {
     case Finding::shared_memory_bounds: return "shared memory out of bounds";
     case Finding::index_bounds: return "index out of bounds";
     case Finding::barrier_divergence: return "barrier divergence";
+    case Finding::stack_overflow: return "stack overflow";
     case Finding::endless_wait: return "endless wait";
     case Finding::invalid_launch: return "invalid launch";
     case Finding::capture: return "illegal capture";
@@ -91,6 +92,7 @@ bool may_come_of_garbage(Finding finding) {
     case Finding::shared_memory_bounds:
     case Finding::index_bounds:
     case Finding::peer_access:
+    case Finding::stack_overflow:
     case Finding::endless_wait:
     case Finding::barrier_divergence: return options().execute != Execute::all;
     default: return false;

@@ -25,6 +25,7 @@ enum class Finding : unsigned char {
   shared_memory_bounds,
   index_bounds,        ///< an array of a kernel indexed past its end, shared or of a thread
   barrier_divergence,  ///< a barrier or shuffle that some threads never reach
+  stack_overflow,      ///< of a thread of a kernel
   endless_wait,        ///< for memory that no thread can change any more
   invalid_launch,
   capture,

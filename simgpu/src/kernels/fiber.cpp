@@ -11,7 +11,7 @@ namespace context = boost::context::detail;
 
 constexpr std::size_t guard_bytes = 4096;
 /// Only pages that are touched cost memory; reports are written on these stacks too.
-constexpr std::size_t slot_bytes = 256 * 1024;
+constexpr std::size_t slot_bytes = FiberPool::stack_kib * 1024 + guard_bytes;
 constexpr std::size_t stacks_per_chunk = 256;
 /// A guard makes two mappings of one, of which Linux allows 65,530 (vm.max_map_count): blocks of so
 /// many threads as no ordinary kernel runs at once do without.
@@ -86,6 +86,14 @@ bool FiberPool::is_stack(std::uintptr_t address) const {
   for (const std::byte* chunk : chunks_)
     if (address - reinterpret_cast<std::uintptr_t>(chunk) < slot_bytes * stacks_per_chunk)
       return true;
+  return false;
+}
+
+bool FiberPool::is_below_stack(std::uintptr_t address) const {
+  for (std::size_t i = 0; i < chunks_.size() && i < guarded_chunks; ++i)
+    if (const std::uintptr_t at = address - reinterpret_cast<std::uintptr_t>(chunks_[i]);
+        at < slot_bytes * stacks_per_chunk)
+      return at % slot_bytes < guard_bytes;
   return false;
 }
 

@@ -21,6 +21,9 @@ struct Fiber {
 /// fiber given back goes on from where it gave itself back.
 class FiberPool {
  public:
+  /// Of a fiber's stack.
+  static constexpr std::size_t stack_kib = 252;
+
   using Body = void (*)(void* argument);
 
   /// Every fiber runs `body(argument)`, which never returns.
@@ -45,6 +48,8 @@ class FiberPool {
 
   /// True for addresses on the stack of any fiber.
   bool is_stack(std::uintptr_t address) const;
+  /// True for addresses in the guard below the stack of any fiber. Called in signal handlers.
+  bool is_below_stack(std::uintptr_t address) const;
   std::size_t created() const { return fibers_.size(); }
 
  private:

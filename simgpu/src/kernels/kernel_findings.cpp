@@ -46,6 +46,7 @@ void found(Finding finding, unsigned thread, const std::string& what) {
 
 void found_at(Finding finding, uint3 block, unsigned thread, const std::string& what) {
   if (!is_first(finding)) return;
+  const WatchScope off(nullptr);
   kinds_seen |= 1u << static_cast<unsigned>(finding);
   // Once for each place of a launch, whichever block and thread it strikes: the same text is
   // counted, but not printed again.
@@ -105,6 +106,17 @@ void found_fault(const KernelFault& fault) {
   found(Finding::out_of_bounds, threads->current(),
         what + "\n      at " + text_of_place(fault.place) +
             "\n  the kernel ends here, and all later calls with cudaErrorIllegalAddress");
+}
+
+void found_stack_overflow(const CallSite& site) {
+  const WatchScope off(nullptr);
+  found(
+      Finding::stack_overflow, threads->current(),
+      "needs more than its stack of " + std::to_string(FiberPool::stack_kib) + " KiB\n      at " +
+          describe(site) +
+          "\n  a GPU's thread has 512 KiB at most, and for recursion cudaLimitStackSize, 1 KiB by "
+          "default\n  the kernel ends here, and all later calls with "
+          "cudaErrorHardwareStackError");
 }
 
 void found_barriers(unsigned waiting, const void* place, const void* other_place) {

@@ -40,6 +40,8 @@ void found_misaligned(const std::string& does, const void* data, std::size_t ali
                       const void* place);
 /// The running thread touched memory that is not there, and the processor refused it.
 void found_fault(const KernelFault& fault);
+/// The running thread has no stack left for what it runs.
+void found_stack_overflow(const CallSite& site);
 /// A thread waits at one barrier, the running one comes to another; none if they are one line.
 void found_barriers(unsigned waiting, const void* place, const void* other_place);
 /// Threads wait and no one is left who could let them go on.

@@ -16,11 +16,19 @@ namespace simgpu {
 namespace {
 
 /// What the checks have not stopped, or not seen, the processor refuses.
-constexpr KernelFaultHandler fault_handler{[] { return polled != nullptr; },
-                                           [](const KernelFault& fault) {
-                                             found_fault(fault);
-                                             kernel_runner().stop(cudaErrorIllegalAddress);
-                                           }};
+constexpr KernelFaultHandler fault_handler{
+    .runs_kernel = [] { return polled != nullptr; },
+    .is_below_stack =
+        [](const void* address) {
+          return kernel_runner().scheduler().fibers().is_below_stack(
+              reinterpret_cast<std::uintptr_t>(address));
+        },
+    .end =
+        [](const KernelFault& fault) {
+          fault.overflow ? found_stack_overflow(*fault.overflow) : found_fault(fault);
+          kernel_runner().stop(fault.overflow ? cudaErrorHardwareStackError
+                                              : cudaErrorIllegalAddress);
+        }};
 
 }  // namespace
 
@@ -184,7 +192,7 @@ void KernelRunner::access_host_side(const MemoryAccess& access) {
 }
 
 bool KernelRunner::watch_host_side(const MemoryAccess& access) {
-  const WatchScope off(nullptr);
+  const WatchScope off(nullptr, this);
   if (static_watch_.holds(access.address)) {
     access_shared(static_watch_, access);
   } else if (dynamic_watch_.holds(access.address) &&

@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <string>
 
 #include <cpuid.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include "base/call_site.hpp"
 #include "base/options.hpp"
@@ -25,6 +28,12 @@ namespace {
 struct sigaction previous_action, previous_action_on_bus_error;
 std::atomic<bool> let_through{false};
 std::atomic<const KernelFaultHandler*> kernel_faults{nullptr};
+
+/// Of the thread that runs kernels, whose fibers may have no stack left. Reports are made on it.
+constexpr std::size_t signal_stack_bytes = 256 * 1024;
+std::byte* signal_stack = nullptr;
+constinit thread_local bool has_signal_stack = false;
+CallSite overflow_site;
 
 /// The register of rights of the interrupted code, in the frame that the signal's end restores.
 class InterruptedRights {
@@ -114,21 +123,29 @@ bool runs_kernel() {
   return handler != nullptr && handler->runs_kernel();
 }
 
-void end_kernel(const void* address, const void* place, bool writes) {
-  kernel_faults.load()->end({address, place, writes});
+bool is_below_stack(const void* address) {
+  return has_signal_stack && kernel_faults.load()->is_below_stack(address);
+}
+
+void end_kernel(const void* address, const void* place, bool writes, const CallSite* overflow) {
+  kernel_faults.load()->end({address, place, writes, overflow});
 }
 
 /// Lets the interrupted kernel call `end_kernel` as the signal ends.
-void turn_to_end(const void* address, ucontext_t* context) {
+void turn_to_end(const void* address, ucontext_t* context, const CallSite* overflow = nullptr) {
   constexpr greg_t red_zone = 128, page_fault = 14;
   greg_t* const registers = context->uc_mcontext.gregs;
-  const greg_t place = registers[REG_RIP];
-  auto* const frame = reinterpret_cast<greg_t*>((registers[REG_RSP] - red_zone) & ~greg_t{15}) - 1;
-  *frame = place;  // the return address, for debuggers
+  const greg_t place = registers[REG_RIP] + 1;
+  const greg_t free = overflow ? reinterpret_cast<greg_t>(signal_stack + signal_stack_bytes)
+                               : registers[REG_RSP] - red_zone;
+  auto* const frame = reinterpret_cast<greg_t*>(free & ~greg_t{15}) - 1;
+  // The return address, for debuggers. Nothing is left to do on the stack for signals.
+  if (!overflow) *frame = place;
   const bool is_known = registers[REG_TRAPNO] == page_fault;
   registers[REG_RDI] = is_known ? reinterpret_cast<greg_t>(address) : 0;
   registers[REG_RSI] = place;
   registers[REG_RDX] = is_known && is_write(context);
+  registers[REG_RCX] = reinterpret_cast<greg_t>(overflow);
   registers[REG_RSP] = reinterpret_cast<greg_t>(frame);
   registers[REG_RIP] = reinterpret_cast<greg_t>(&end_kernel);
 }
@@ -139,8 +156,22 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
                 : pass_on(signal, info, context);
 }
 
+/// A report is being made on a stack that has no room for it.
+void tell_of_lost_report() {
+  constexpr std::string_view text =
+      "simulated GPU: a kernel left too little of its stack to report a finding\n";
+  static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
+}
+
 void on_fault(int signal, siginfo_t* info, void* context) {
-  if (runs_kernel()) {
+  if (is_below_stack(info->si_addr)) {
+    if (runs_kernel()) {
+      overflow_site = CallSite::here();
+      return turn_to_end(info->si_addr, static_cast<ucontext_t*>(context), &overflow_site);
+    }
+    tell_of_lost_report();
+    pass_on(signal, info, context);
+  } else if (runs_kernel()) {
     if (!open_to_device(info->si_addr))
       turn_to_end(info->si_addr, static_cast<ucontext_t*>(context));
   } else if (!is_tracked(info->si_addr) || host_watch() == HostWatch::off ||
@@ -152,9 +183,20 @@ void on_fault(int signal, siginfo_t* info, void* context) {
 void install(int signal, void (*handler)(int, siginfo_t*, void*), struct sigaction& previous) {
   struct sigaction action = {};
   action.sa_sigaction = handler;
-  // The handler may fault and report in turn, on whatever stack faulted.
-  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  // The handler may fault and report in turn: on the stack that faulted, unless the thread has one
+  // for signals.
+  action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
   sigaction(signal, &action, &previous);
+}
+
+/// To the calling thread, for the life of the process.
+void give_signal_stack() {
+  void* const memory = mmap(nullptr, signal_stack_bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  signal_stack = static_cast<std::byte*>(memory);
+  const stack_t stack = {.ss_sp = memory, .ss_flags = 0, .ss_size = signal_stack_bytes};
+  sigaltstack(&stack, nullptr);
 }
 
 }  // namespace
@@ -166,7 +208,9 @@ void install_fault_handler() {
 
 void handle_kernel_faults(const KernelFaultHandler& handler) {
   install_fault_handler();
+  give_signal_stack();
   kernel_faults = &handler;
+  has_signal_stack = true;
   static std::once_flag once;
   std::call_once(once, [] { install(SIGBUS, on_bus_error, previous_action_on_bus_error); });
 }

@@ -57,6 +57,7 @@ void two_barriers();
 void wait_without_end();
 void misaligned_vector();
 void no_peer_access();
+void recursion_without_end();
 
 // Products.
 void wrong_leading_dimension();

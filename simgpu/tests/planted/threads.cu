@@ -69,6 +69,18 @@ __global__ void copy_values_kernel(const float* from, float* to) {
   to[threadIdx.x] = from[threadIdx.x];
 }
 
+/// The largest sum of weights on a way down a binary tree, whose leaves have no children (0).
+__device__ float heaviest_below(const float* weights, const int* children, int node) {
+  const int left = children[2 * node], right = children[2 * node + 1];
+  if (left == 0) return weights[node];
+  return weights[node] +
+         fmaxf(heaviest_below(weights, children, left), heaviest_below(weights, children, right));
+}
+
+__global__ void heaviest_path_kernel(const float* weights, const int* children, float* heaviest) {
+  heaviest[threadIdx.x] = heaviest_below(weights, children, 1);
+}
+
 }  // namespace
 
 void neighbour_without_barrier() {
@@ -106,6 +118,16 @@ void misaligned_vector() {
   const Tensor values = ones({4 * threads + 4}, f32), copies = empty({4 * threads}, f32);
   launch(stream(), 1, threads, 0, copy_vectors_kernel,
          values.data<float>() + (is_planted("misaligned-vector") ? 1 : 0), copies.data<float>());
+  synchronize(stream());
+}
+
+void recursion_without_end() {
+  const Tensor weights = ones({4}, f32), heaviest = empty({threads}, f32);
+  const int child = is_planted("recursion-without-end") ? 1 : 0;
+  const Tensor children =
+      tensor(std::vector<std::int32_t>{0, 0, 2, 3, 0, 0, child, child}, cuda(0));
+  launch(stream(), 1, threads, 0, heaviest_path_kernel, weights.data<float>(),
+         children.data<std::int32_t>(), heaviest.data<float>());
   synchronize(stream());
 }
 
