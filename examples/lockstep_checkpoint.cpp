@@ -48,14 +48,17 @@ std::vector<fs::path> all_of(const fs::path& path) {
 
 std::uintmax_t bytes_of(const fs::path& checkpoint) {
   std::uintmax_t bytes = 0;
-  for (const auto& file : fs::directory_iterator(checkpoint)) bytes += file.file_size();
+  std::error_code gone;  // what a run beside this one puts in its place
+  for (const auto& file : fs::directory_iterator(checkpoint))
+    if (const auto size = file.file_size(gone); !gone) bytes += size;
   return bytes;
 }
 
-/// "  metric 1.25", or nothing.
-std::string metric_text(const fs::path& checkpoint) try {
+/// "  metric 1.25  damaged", or either, or nothing.
+std::string what_is_known(const fs::path& checkpoint) try {
   const auto metric = ls::checkpoint::metric_of(checkpoint);
-  return metric ? ls::detail::concat("  metric ", *metric) : "";
+  return (metric ? ls::detail::concat("  metric ", *metric) : "") +
+         (ls::checkpoint::is_known_damaged(checkpoint) ? "  damaged" : "");
 } catch (const ls::CorruptData&) {
   return "  damaged";
 }
@@ -64,7 +67,7 @@ int list(const fs::path& folder) {
   const auto newest = ls::checkpoint::newest(folder), best = ls::checkpoint::best(folder);
   for (const Found& each : ls::checkpoint::list(folder))
     std::cout << each.path.filename().string() << "  " << bytes_of(each.path) << " bytes"
-              << metric_text(each.path) << (best && best->step == each.step ? "  best" : "")
+              << what_is_known(each.path) << (best && best->step == each.step ? "  best" : "")
               << (newest && newest->step == each.step ? "  latest" : "") << "\n";
   return 0;
 }
@@ -97,10 +100,14 @@ int verify(const fs::path& path) {
     code = 1;
   }
   for (const fs::path& checkpoint : all_of(path)) try {
+      const bool was_damaged = ls::checkpoint::is_known_damaged(checkpoint);
       const auto damage = ls::checkpoint::verify(checkpoint);
       for (const auto& each : damage)
         std::cout << checkpoint.string() << ": " << describe(each) << "\n";
-      if (damage.empty()) std::cout << checkpoint.string() << ": whole\n";
+      if (damage.empty())
+        std::cout << checkpoint.string() << ": whole"
+                  << (was_damaged ? ", though the run had found damage: that is forgotten" : "")
+                  << "\n";
       if (!damage.empty()) code = 1;
     } catch (const ls::CorruptData& error) {
       std::cout << error.what() << "\n";
@@ -168,7 +175,8 @@ int main(int argc, char** argv) try {
         ->check(CLI::ExistingDirectory);
     return command;
   };
-  const auto* listing = add("list", "Name, size and metric of each; the best and the latest");
+  const auto* listing =
+      add("list", "Name, size and metric of each; damage that is known, the best and the latest");
   const auto* showing = add("show", "Tensors and values of one");
   const auto* verifying = add("verify", "Compare all bytes with their checksums");
   auto* comparing = add("diff", "Compare the tensors of two");

@@ -1,11 +1,14 @@
 #include "lockstep/checkpoint/folder.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "checkpoint/contents.hpp"
+#include "checkpoint/exchange.hpp"
 #include "checkpoint/names.hpp"
 #include "checkpoint/run_folder.hpp"
+#include "checkpoint/verification.hpp"
 #include "checkpoint/verify_blocks.hpp"
 #include "io/in_quotes.hpp"
 #include "lockstep/core/error.hpp"
@@ -84,13 +87,21 @@ std::optional<Found> best(const fs::path& folder) {
   std::optional<Found> found;
   double smallest = 0;
   for (const Found& each : list(folder)) try {
-      const auto metric = metric_of(each.path);
+      const Manifest manifest = read_manifest(each.path);
+      const auto metric = manifest.metric;
       if (!metric || (found && !(*metric < smallest))) continue;
+      if (noted_verification(each.path, manifest) == Verification::damaged) continue;
       found = each;
       smallest = *metric;
     } catch (const CorruptData&) {  // told when it is loaded
     }
   return found;
+}
+
+bool is_known_damaged(const fs::path& checkpoint) try {
+  return noted_verification(checkpoint, read_manifest(checkpoint)) == Verification::damaged;
+} catch (const CorruptData&) {
+  return true;
 }
 
 std::string describe(const Damage& damage) {
@@ -108,6 +119,8 @@ std::vector<Damage> verify(const fs::path& checkpoint) {
   const Manifest manifest = read_manifest(checkpoint);
   std::vector<Damage> damage;
   for (const FileRecord& record : manifest.files) verify_file(checkpoint, manifest, record, damage);
+  if (damage.empty() && noted_verification(checkpoint, manifest) == Verification::damaged)
+    error_of([&] { note_verification(checkpoint, manifest, Verification::whole); });
   return damage;
 }
 
@@ -139,7 +152,10 @@ void prune(const fs::path& folder, int keep, bool keep_best) {
   }
   std::optional<std::int64_t> best_step;
   if (const auto found = keep_best ? best(folder) : std::nullopt) best_step = found->step;
-  own.prune({.keep_last = keep, .best = best_step, .kept = whole}, last->step);
+  std::set<std::int64_t> damaged;
+  for (const Found& each : list(folder))
+    if (is_known_damaged(each.path)) damaged.insert(each.step);
+  own.prune({.keep_last = keep, .best = best_step, .kept = whole, .damaged = damaged}, last->step);
 }
 
 }  // namespace lockstep::checkpoint

@@ -16,8 +16,8 @@ inline constexpr std::string_view step_prefix = "step-";
 inline constexpr std::string_view saving_prefix = ".saving-", old_prefix = ".old-",
                                   deleting_prefix = ".deleting-";
 inline constexpr std::string_view manifest_name = "manifest.json", state_name = "state.json",
-                                  latest_name = "latest", lock_name = ".lock",
-                                  index_suffix = ".safetensors.index.json";
+                                  latest_name = "latest", verification_name = "verification",
+                                  lock_name = ".lock", index_suffix = ".safetensors.index.json";
 
 /// "step-1000"
 inline std::string name_of_step(std::int64_t step) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "checkpoint/contents.hpp"
 #include "checkpoint/exchange.hpp"
 #include "checkpoint/throttle.hpp"
+#include "checkpoint/verification.hpp"
 #include "checkpoint/verify_blocks.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/io/file_error.hpp"
@@ -146,13 +148,14 @@ class ReadBack::Reader {
 
   // What cannot be opened or read may be away for a while only, or seen later than by who wrote it.
   void look_at(const Task& task) {
-    Manifest manifest;
+    std::optional<Manifest> manifest;
     try {
       manifest = twice([&] { return read_manifest(task.checkpoint); });
-      read(task, manifest);
+      read(task, *manifest);
       note_whole();
     } catch (const CorruptData& error) {
-      if (is_still_there(task.checkpoint, manifest)) note_damage(task, error.what());
+      if (!is_still_there(task.checkpoint, manifest.value_or(Manifest()))) return;
+      note_damage(task, manifest, error.what());
     } catch (const std::exception& error) {
       if (goes_on())
         LOCKSTEP_LOG(warning, "read back, ", task.checkpoint.string(),
@@ -167,12 +170,20 @@ class ReadBack::Reader {
     seconds_ = so_far();
   }
 
-  void note_damage(const Task& task, const char* what) {
+  // Beside the manifest at once, as the run may end before the next save; where the manifest is
+  // damaged, that is note enough.
+  void note_damage(const Task& task, const std::optional<Manifest>& manifest, const char* what) {
     {
       const std::lock_guard lock(mutex_);
       damaged_.insert(task.step);
     }
+    std::string problem;
+    if (manifest)
+      problem =
+          error_of([&] { note_verification(task.checkpoint, *manifest, Verification::damaged); });
     LOCKSTEP_LOG(warning, "read back, ", task.checkpoint.string(), " is damaged: ", what);
+    if (!problem.empty() && is_still_there(task.checkpoint, *manifest))
+      LOCKSTEP_LOG(warning, "who starts the run again will not know it: ", problem);
   }
 
   /// @throws CorruptData for damage; io::FileError.

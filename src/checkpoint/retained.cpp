@@ -1,7 +1,11 @@
 #include "checkpoint/retained.hpp"
 
 #include <algorithm>
+#include <utility>
 
+#include "checkpoint/contents.hpp"
+#include "checkpoint/exchange.hpp"
+#include "checkpoint/names.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::checkpoint {
@@ -10,27 +14,53 @@ Retained::Retained(const std::filesystem::path& folder) : folder_(folder) {
   look();
   for (const auto& [step, metric] : metrics_) found_.insert(step);
   found_.insert(unread_.begin(), unread_.end());
+  for (const std::int64_t step : damaged_) found_.erase(step);
 }
 
-/// Reads metrics that are not known yet, and forgets what is not there any more.
+/// Reads what is not known yet, and forgets what is not there any more.
 void Retained::look() {
   std::set<std::int64_t> there, unread;
+  std::vector<Manifest> whole;  // older than those that this start knows
   for (const Found& each : list(folder_)) {
     there.insert(each.step);
     if (!metrics_.contains(each.step)) try {
-        metrics_[each.step] = metric_of(each.path);
+        look_at(each, whole);
       } catch (const CorruptData&) {  // told when it is loaded
         metrics_[each.step] = std::nullopt;
+        damaged_.insert(each.step);
       } catch (const Error&) {  // it may be away for a while only
         unread.insert(each.step);
       }
   }
   unread_ = std::move(unread);
+  std::ranges::stable_sort(
+      whole, {}, [](const Manifest& each) { return std::pair(each.generation, each.save); });
+  std::vector<std::int64_t> steps;
+  for (const Manifest& each : whole) steps.push_back(each.step);
+  whole_.insert(whole_.begin(), steps.begin(), steps.end());
   const auto is_gone = [&](std::int64_t step) { return !there.contains(step); };
   std::erase_if(metrics_, [&](const auto& each) { return is_gone(each.first); });
   std::erase_if(whole_, is_gone);
   std::erase_if(found_, is_gone);
   std::erase_if(damaged_, is_gone);
+}
+
+/// One of a former start.
+void Retained::look_at(const Found& found, std::vector<Manifest>& whole) {
+  Manifest manifest = read_manifest(found.path);
+  metrics_[found.step] = manifest.metric;
+  const Verification noted = noted_verification(found.path, manifest);
+  if (noted == Verification::damaged) damaged_.insert(found.step);
+  if (noted != Verification::whole) return;
+  manifest.step = found.step;
+  whole.push_back(std::move(manifest));
+}
+
+void Retained::note(std::int64_t step, Verification found) const noexcept {
+  error_of([&] {
+    const std::filesystem::path checkpoint = folder_ / name_of_step(step);
+    note_verification(checkpoint, read_manifest(checkpoint), found);
+  });
 }
 
 bool Retained::is_whole(std::int64_t step) const {
@@ -53,20 +83,27 @@ void Retained::note_whole(std::int64_t step) {
   damaged_.erase(step);
   std::erase(whole_, step);
   whole_.push_back(step);
+  note(step, Verification::whole);
 }
 
-void Retained::note_not_loaded(std::int64_t step) {
+void Retained::forget(std::int64_t step) {
   std::erase(whole_, step);
   found_.erase(step);
 }
 
+void Retained::note_not_loaded(std::int64_t step) {
+  forget(step);
+  if (!damaged_.contains(step)) note(step, Verification::unknown);
+}
+
 void Retained::note_damaged(std::int64_t step) {
-  note_not_loaded(step);
+  forget(step);
   damaged_.insert(step);
+  note(step, Verification::damaged);
 }
 
 void Retained::note_saved(const Snapshot& snapshot) {
-  note_not_loaded(snapshot.step);
+  forget(snapshot.step);
   damaged_.erase(snapshot.step);
   metrics_[snapshot.step] = snapshot.metric;
 }

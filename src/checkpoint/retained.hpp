@@ -7,8 +7,10 @@
 #include <set>
 #include <vector>
 
+#include "checkpoint/manifest.hpp"
 #include "checkpoint/run_folder.hpp"
 #include "checkpoint/snapshot.hpp"
+#include "checkpoint/verification.hpp"
 #include "lockstep/checkpoint/manager.hpp"
 
 /// @file
@@ -18,15 +20,17 @@ namespace lockstep::checkpoint {
 
 /// What rank 0 knows of the checkpoints of its folder, and deletes. One thread at a time.
 ///
-/// Those known to be whole were read since the run began; those that it found there are thought to
-/// be until a load says otherwise. What is not known can be better or newer, and then takes the
-/// place of nothing: the newest and the best that are known to be whole stay beside it.
+/// Those known to be whole were read, by this start of the run or an earlier one that has noted it
+/// beside the manifest; of those that it found there the others, unless they were damaged, are
+/// thought to be until a load says otherwise. What is not known can be better or newer, and then
+/// takes the place of nothing: the newest and the best that are known to be whole stay beside it.
 class Retained {
  public:
   /// @param folder of checkpoints, as former runs left it.
   explicit Retained(const std::filesystem::path& folder);
 
-  /// The run goes on from a checkpoint, all of which was read.
+  /// All of a checkpoint was read. What is told here is noted for those who start again; where that
+  /// fails, they do not know it.
   void note_whole(std::int64_t step);
   /// One could not be loaded: for damage, or because its files are away.
   void note_not_loaded(std::int64_t step);
@@ -38,6 +42,9 @@ class Retained {
 
  private:
   void look();
+  void look_at(const Found& found, std::vector<Manifest>& whole);
+  void note(std::int64_t step, Verification found) const noexcept;
+  void forget(std::int64_t step);
   bool is_whole(std::int64_t step) const;
   template <class Condition>
   std::optional<std::int64_t> best_of(const Condition& counts) const;

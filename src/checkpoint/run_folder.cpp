@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <iomanip>
 #include <iterator>
 #include <span>
 #include <sstream>
@@ -13,14 +12,12 @@
 
 #include <sys/file.h>
 
-#include "checkpoint/file_reader.hpp"
 #include "checkpoint/names.hpp"
+#include "checkpoint/small_file.hpp"
 #include "comm/token.hpp"
 #include "io/file_calls.hpp"
 #include "io/in_quotes.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/io/atomic_file.hpp"
-#include "lockstep/io/crc32c.hpp"
 #include "lockstep/io/file_error.hpp"
 #include "lockstep/observe/log.hpp"
 
@@ -29,25 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using io::file_calls, io::FileError;
-
-std::string checksum_of(std::string_view text) {
-  std::ostringstream out;
-  out << std::hex << std::setfill('0') << std::setw(8)
-      << io::crc32c(std::as_bytes(std::span(text)));
-  return out.str();
-}
-
-/// Text of a small file; empty if it cannot be read.
-std::string read_small(const fs::path& path) {
-  try {
-    const FileReader file(path);
-    std::string text(std::min<std::uint64_t>(file.size(), 4096), '\0');
-    file.read(0, std::as_writable_bytes(std::span(text)));
-    return text;
-  } catch (const Error&) {
-    return {};
-  }
-}
 
 /// What the lock says: "generation 3 process 17 host a run TOKEN".
 std::uint64_t generation_in(const std::string& text) {
@@ -121,16 +99,12 @@ void sync_folder(const fs::path& folder) {
 }
 
 void write_latest(const fs::path& folder, std::string_view name) {
-  io::AtomicFile file(folder / latest_name);
-  file.write(detail::concat(name, "\ncrc32c ", checksum_of(name), "\n"));
-  file.commit();
+  write_with_checksum(folder / latest_name, name);
 }
 
 std::optional<std::string> read_latest(const fs::path& folder) {
-  const std::string text = read_small(folder / latest_name);
-  const std::string name = text.substr(0, text.find('\n'));
-  if (text != detail::concat(name, "\ncrc32c ", checksum_of(name), "\n")) return std::nullopt;
-  return step_of_name(name) ? std::optional(name) : std::nullopt;
+  auto name = read_with_checksum(folder / latest_name);
+  return name && step_of_name(*name) ? std::move(name) : std::nullopt;
 }
 
 RunFolder::RunFolder(fs::path folder, int seconds) : folder_(std::move(folder)) {

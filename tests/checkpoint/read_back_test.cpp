@@ -16,6 +16,7 @@
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/thread_job.hpp"
 #include "io/file_calls.hpp"
+#include "lockstep/checkpoint/folder.hpp"
 #include "lockstep/checkpoint/manager.hpp"
 #include "lockstep/io/crc32c.hpp"
 #include "lockstep/nn/linear.hpp"
@@ -247,6 +248,88 @@ TEST_F(ReadBackTest, NobodyWaitsForOneThatHangs) {
   EXPECT_THAT(logged(), ::testing::HasSubstr("hangs"));
   reads = Reads::well;
   wait_until([] { return hung == 0; });
+}
+
+TEST_F(ReadBackTest, DamageIsNotedAtOnceForThoseWhoStartAgain) {
+  const auto checkpoint = write_checkpoint();
+  ReadBack read_back;
+  reads = Reads::with_a_flipped_bit;
+  read_back.start(checkpoint, 1, 0, 1, 0);
+  wait_until([] { return logged().find("step-1 is damaged") != std::string::npos; });
+  EXPECT_TRUE(is_known_damaged(checkpoint));
+  write_checkpoint(2);
+  EXPECT_FALSE(is_known_damaged(checkpoint));
+}
+
+TEST_F(ReadBackTest, AFullDiskForANoteIsToldAndTheDamageCounts) {
+  const auto checkpoint = write_checkpoint();
+  ReadBack read_back;
+  io::file_calls.write = [](int, const void*, size_t) {
+    errno = ENOSPC;
+    return ssize_t{-1};
+  };
+  reads = Reads::with_a_flipped_bit;
+  read_back.start(checkpoint, 1, 0, 1, 0);
+  wait_until([] {
+    return logged().find("who starts the run again will not know it: ") != std::string::npos;
+  });
+  EXPECT_EQ(read_back.finding().damaged(), 1);
+  EXPECT_FALSE(is_known_damaged(checkpoint));
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoint))
+    EXPECT_EQ(entry.path().string().find("verification"), std::string::npos) << entry.path();
+}
+
+// The damaged one is that of the smallest metric; the ranks know of it, but end before a save.
+TEST_F(ReadBackTest, ARunThatIsStartedAgainKnowsWhichCheckpointsAreDamaged) {
+  const auto with_manager = [&](const auto& body) {
+    testing::run_job(2, [&](const CommunicatorPtr& group) {
+      auto model = nn::make<nn::Linear>(3, 2);
+      Manager manager(folder_ / "run", group,
+                      {.keep_last = 1, .keep_best = true, .asynchronous = false});
+      manager.add("model", model);
+      body(manager, *group);
+      group->barrier().wait();
+    });
+  };
+  with_manager([&](Manager& manager, comm::Communicator& group) {
+    manager.save(1, 0.5);
+    wait_until([&] { return manager.is_read_back(); });
+    group.barrier().wait();
+    reads = Reads::with_a_flipped_bit;
+    manager.save(2, 0.1);
+    wait_until([] { return logged().find("step-2 is damaged") != std::string::npos; });
+  });
+  EXPECT_EQ(best(folder_ / "run")->step, 1);
+  reads = Reads::not_at_all;  // a start that never has the time
+  with_manager([&](Manager& manager, comm::Communicator& group) {
+    for (const std::int64_t step : {3, 4}) manager.save(step, 0.9);
+    if (group.rank() == 0) {
+      EXPECT_THAT(steps_in(folder_ / "run"), ElementsAre(1, 4));
+    }
+    group.barrier().wait();
+    reads = Reads::well;
+  });
+}
+
+TEST_F(ReadBackTest, OneThatLoadsIsNotDamagedWhateverWasRead) {
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<nn::Linear>(3, 2);
+    const auto with_manager = [&](const auto& body) {
+      Manager manager(folder_ / "run", group, {.asynchronous = false});
+      manager.add("model", model);
+      body(manager);
+    };
+    with_manager([&](Manager& manager) {
+      manager.save(1);
+      reads = Reads::with_a_flipped_bit;  // on the way from the disk, not on it
+      manager.save(2);
+      wait_until([] { return logged().find("step-2 is damaged") != std::string::npos; });
+    });
+    EXPECT_TRUE(is_known_damaged(folder_ / "run/step-2"));
+    reads = Reads::well;
+    with_manager([&](Manager& manager) { EXPECT_EQ(manager.load_newest(), 2); });
+    EXPECT_FALSE(is_known_damaged(folder_ / "run/step-2"));
+  });
 }
 
 TEST_F(ReadBackTest, ALoadLearnsOfDamageAsASaveDoes) {

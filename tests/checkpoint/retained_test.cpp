@@ -101,6 +101,99 @@ TEST_F(RetainedTest, WhatCannotBeReadForAWhileStays) {
   EXPECT_THAT(save(retained, 5, 0.05), ElementsAre(1, 5));
 }
 
+TEST_F(RetainedTest, WhatAFormerStartHasFoundIsKnownStill) {
+  {
+    Retained retained(folder_ / "run");
+    save(retained, 1, 0.2);
+    retained.note_whole(1);
+    save(retained, 2, 0.1);
+    retained.note_damaged(2);
+    save(retained, 3, 0.9);
+    retained.note_whole(3);
+    EXPECT_THAT(save(retained, 4, 0.8), ElementsAre(1, 3, 4));
+    retained.note_damaged(4);
+    EXPECT_THAT(save(retained, 5, 0.05), ElementsAre(1, 3, 5));
+    retained.note_damaged(5);
+  }
+  EXPECT_TRUE(is_known_damaged(folder_ / "run/step-5"));
+  EXPECT_EQ(best(folder_ / "run")->step, 1);
+  Retained retained(folder_ / "run");
+  EXPECT_THAT(save(retained, 6, 0.7), ElementsAre(1, 3, 6));  // 3 is the newest that is whole
+  retained.note_whole(6);
+  EXPECT_THAT(save(retained, 7, 0.7), ElementsAre(1, 6, 7));
+}
+
+TEST_F(RetainedTest, OneThatIsFoundWholeLaterIsNotDamagedAnyMore) {
+  write(1, 0.2);
+  write(2, 0.1);
+  Retained(folder_ / "run").note_damaged(2);
+  EXPECT_EQ(best(folder_ / "run")->step, 1);
+  Retained(folder_ / "run").note_whole(2);
+  EXPECT_EQ(best(folder_ / "run")->step, 2);
+  EXPECT_FALSE(is_known_damaged(folder_ / "run/step-2"));
+  Retained retained(folder_ / "run");
+  EXPECT_THAT(save(retained, 3, 0.3), ElementsAre(2, 3));
+}
+
+TEST_F(RetainedTest, OneThatCouldNotBeLoadedIsNotKnownToBeWholeBySomeFormerStart) {
+  write(1, 0.2);
+  write(2, 0.1);
+  Retained(folder_ / "run").note_whole(1);
+  Retained(folder_ / "run").note_whole(2);
+  Retained(folder_ / "run").note_not_loaded(2);
+  Retained retained(folder_ / "run");
+  EXPECT_THAT(save(retained, 3, 0.3), ElementsAre(1, 2, 3));
+}
+
+TEST_F(RetainedTest, ANoteOfACheckpointThatWasReplacedDoesNotCount) {
+  write(1, 0.2);
+  Retained(folder_ / "run").note_damaged(1);
+  folder_.write(
+      "run/step-1/manifest.json",
+      write_manifest(
+          {.step = 1, .generation = 1, .save = 4, .version = "1", .metric = 0.2, .files = {}}));
+  EXPECT_FALSE(is_known_damaged(folder_ / "run/step-1"));
+  Retained(folder_ / "run").note_damaged(1);
+  EXPECT_TRUE(is_known_damaged(folder_ / "run/step-1"));
+}
+
+TEST_F(RetainedTest, ANoteWithAnyBitFlippedDoesNotCount) {
+  write(1, 0.2);
+  Retained(folder_ / "run").note_damaged(1);
+  const std::string whole = testing::read_file(folder_ / "run/step-1/verification");
+  ASSERT_EQ(whole.substr(0, whole.find('\n')), "damaged: save 0 of generation 0");
+  for (std::size_t bit = 0; bit < whole.size() * 8; ++bit) {
+    std::string text = whole;
+    text[bit / 8] = static_cast<char>(text[bit / 8] ^ 1 << bit % 8);
+    folder_.write("run/step-1/verification", text);
+    ASSERT_FALSE(is_known_damaged(folder_ / "run/step-1")) << bit;
+  }
+}
+
+TEST_F(RetainedTest, ADamagedManifestIsKnownToEveryStart) {
+  write(1, 0.2);
+  write(2, 0.1);
+  folder_.write("run/step-2/manifest.json", "{");
+  EXPECT_TRUE(is_known_damaged(folder_ / "run/step-2"));
+  Retained retained(folder_ / "run");
+  write(3, 0.3);
+  Snapshot snapshot;
+  snapshot.step = 3;
+  retained.note_saved(snapshot);
+  retained.prune(run_, {.keep_last = 2}, snapshot);
+  EXPECT_THAT(steps_in(folder_ / "run"), ElementsAre(1, 3));
+}
+
+TEST_F(RetainedTest, AnythingInThePlaceOfANoteDoesNotCount) {
+  write(1, 0.2);
+  std::filesystem::create_directory(folder_ / "run/step-1/verification");
+  EXPECT_FALSE(is_known_damaged(folder_ / "run/step-1"));
+  Retained retained(folder_ / "run");
+  retained.note_damaged(1);  // is not noted, and counts here
+  EXPECT_FALSE(is_known_damaged(folder_ / "run/step-1"));
+  EXPECT_THAT(save(retained, 2, 0.3), ElementsAre(2));
+}
+
 TEST_F(RetainedTest, WhereNothingIsReadBackNumbersAndMetricsDecide) {
   write(1, 0.5);
   Retained retained(folder_ / "run");

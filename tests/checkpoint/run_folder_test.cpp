@@ -9,7 +9,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/contents.hpp"
 #include "checkpoint/thread_job.hpp"
+#include "checkpoint/verification.hpp"
 #include "io/file_calls.hpp"
 #include "lockstep/checkpoint/folder.hpp"
 #include "lockstep/checkpoint/manager.hpp"
@@ -58,6 +60,25 @@ TEST(RunFolder, PruneLeavesTheBestUnlessItIsTold) {
   EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::UnorderedElementsAre(2, 4));
   prune(folder / "run", 1, /*keep_best=*/false);
   EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::UnorderedElementsAre(4));
+}
+
+TEST(RunFolder, PruneDeletesWhatIsKnownToBeDamagedFirstAndVerifyForgetsItOfWhatIsWhole) {
+  const testing::TemporaryFolder folder;
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 0;
+    Manager manager(folder / "run", group, {.keep_last = 9});
+    manager.add("value", value);
+    for (const std::int64_t step : {1, 2, 3, 4}) manager.save(step, step == 3 ? 0.5 : 1);
+    ASSERT_TRUE(manager.wait()) << manager.error();
+  });
+  const auto path = [&](int step) { return folder / ("run/step-" + std::to_string(step)); };
+  for (const int step : {2, 3})
+    note_verification(path(step), read_manifest(path(step)), Verification::damaged);
+  EXPECT_EQ(best(folder / "run")->step, 1);
+  EXPECT_THAT(verify(path(2)), ::testing::IsEmpty());
+  EXPECT_FALSE(is_known_damaged(path(2)));
+  prune(folder / "run", 3, /*keep_best=*/false);
+  EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::ElementsAre(1, 2, 4));
 }
 
 TEST(RunFolder, WithAnyBitOfLatestFlippedSaysSoAndGoesOnFromWhatWasSavedLast) {

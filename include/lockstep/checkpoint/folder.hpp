@@ -29,9 +29,14 @@ std::optional<Found> newest(const std::filesystem::path& folder);
 /// @throws CorruptData if its manifest is wrong, io::FileError if that cannot be read.
 std::optional<double> metric_of(const std::filesystem::path& checkpoint);
 
-/// The one with the smallest metric; nothing if none has one. Those whose manifest is wrong do not
-/// count. @throws io::FileError.
+/// The one with the smallest metric; nothing if none has one. Those that are known to be damaged do
+/// not count. @throws io::FileError.
 std::optional<Found> best(const std::filesystem::path& folder);
+
+/// Whether the run that saved a checkpoint has read it back and found damage, and nobody has found
+/// it whole since, or its manifest is wrong. Reads no more than that.
+/// @throws io::FileError if the manifest cannot be read.
+bool is_known_damaged(const std::filesystem::path& checkpoint);
 
 /// What is wrong with a block of a file of a checkpoint, or with the file.
 struct Damage {
@@ -45,7 +50,8 @@ struct Damage {
 /// "FILE is damaged in bit 3 of byte 4711: tensor 'weight'"
 std::string describe(const Damage& damage);
 
-/// Reads all of a checkpoint and compares it with its checksums.
+/// Reads all of a checkpoint and compares it with its checksums. One that is whole is not known to
+/// be damaged any more.
 /// @return what is wrong; nothing if it is whole.
 /// @throws CorruptData if its manifest is wrong, io::FileError if that cannot be read.
 std::vector<Damage> verify(const std::filesystem::path& checkpoint);
@@ -55,7 +61,8 @@ std::vector<Damage> verify(const std::filesystem::path& checkpoint);
 std::vector<Damage> verify_latest(const std::filesystem::path& folder);
 
 /// Deletes all but the newest checkpoints of a folder, and what dead saves left in it. The one that
-/// was saved last stays if it is whole; if not, the newest that is, too.
+/// was saved last stays if it is whole; if not, the newest that is, too. Others that are known to
+/// be damaged go first.
 /// @param keep at least 1. @param keep_best the one with the smallest metric stays, too.
 /// @throws InvalidArgument if a job has the folder; io::FileError.
 void prune(const std::filesystem::path& folder, int keep, bool keep_best = true);
