@@ -37,7 +37,8 @@ BROUGHT = {
     "options of a Llama hold its RopeScaling": {"io/llama_config.hpp"},
     "scopes keep these as members": {"autograd/cast_cache.hpp"},
     "a loader is a template over the data set": {
-        "data/detail/copy_stream.hpp", "data/detail/prefetch_pipeline.hpp"},
+        "data/detail/copy_stream.hpp", "data/detail/failed_samples.hpp",
+        "data/detail/prefetch_pipeline.hpp"},
     "loaders give it to train::agree_on_samples, a template over them": {"data/loader_share.hpp"},
     "modules are called and made by templates": {"nn/call.hpp", "nn/construction.hpp"},
     "DistributedDataParallel::reducer() gives out its buckets and times": {

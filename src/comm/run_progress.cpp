@@ -21,6 +21,8 @@ struct Page {
 };
 constexpr char mark[] = "lockstep";
 
+std::atomic<std::int64_t> step_made = -1;
+
 /// For the life of the process; null if there is none. The mark keeps it from writing to a file
 /// that has taken the place of the page.
 Page* page() noexcept {
@@ -43,6 +45,7 @@ Page* page() noexcept {
 }  // namespace
 
 void note_progress(std::int64_t step) noexcept {
+  note_step(step);
   Page* const place = page();
   if (!place) return;
   if (place->first.load(std::memory_order_relaxed) < 0)
@@ -62,7 +65,12 @@ LongWork::~LongWork() {
   if (Page* const place = page()) place->long_work.fetch_sub(1, std::memory_order_relaxed);
 }
 
+void note_step(std::int64_t step) noexcept { step_made.store(step, std::memory_order_relaxed); }
+
+std::int64_t last_step() noexcept { return step_made.load(std::memory_order_relaxed); }
+
 void note_end_of_steps() noexcept {
+  note_step(-1);
   if (Page* const place = page()) place->long_work.fetch_add(1, std::memory_order_relaxed);
 }
 

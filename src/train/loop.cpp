@@ -171,6 +171,7 @@ void Loop::start(std::optional<std::int64_t> epoch_steps) {
   check_run(*state.group, state.options, evaluate != nullptr, epoch_steps);
   state.resume(*this, epoch_steps.value_or(0));
   if (evaluate && state.progress.is_due) state.evaluate_and_save(*this);
+  comm::note_progress(steps());
   state.report.restart();
 }
 
@@ -182,9 +183,11 @@ bool Loop::goes_on() const noexcept {
 void Loop::end_step(const StepResult& result, bool ends_epoch) {
   State& state = *state_;
   state.progress.add_step(state.options, ends_epoch, evaluate != nullptr);
+  comm::note_step(steps());
   state.add_report(*this, result);
   state.is_stopped = state.stop && state.stop->after(steps());
   if (state.finds_losses_finite() && !state.is_stopped) state.evaluate_and_save(*this);
+  comm::note_progress(steps());
 }
 
 int Loop::finish() {

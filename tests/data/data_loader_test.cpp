@@ -14,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/failure_place.hpp"
 #include "lockstep/data/distributed_sampler.hpp"
 #include "lockstep/data/token_dataset.hpp"
 
@@ -91,6 +92,49 @@ TEST_P(DataLoaderTest, CarriesExceptionsToTheBatchTheyBelongTo) {
     EXPECT_STREQ(error.what(), "sample 9");
   }
   EXPECT_EQ(batches, 4);
+}
+
+// Each exception is another object, also where they are alike.
+TEST_P(DataLoaderTest, NotesTheSamplesThatAnExceptionIsOf) {
+  DataLoader loader(Echo{.fails_at = 9}, SequentialSampler(20), options());
+  std::vector<std::string> places;
+  for (int i = 0; i < 2; ++i) try {
+      epoch(loader);
+    } catch (const std::runtime_error&) {
+      places.push_back(failure_place());
+    }
+  EXPECT_THAT(places, ::testing::ElementsAre("samples 8, 9 of epoch 0", "samples 8, 9 of epoch 1"));
+  try {
+    throw std::runtime_error("of nobody");
+  } catch (const std::runtime_error&) {
+    EXPECT_EQ(failure_place(), "");
+  }
+  DataLoader large(Echo{.count = 100, .fails_at = 99}, SequentialSampler(100), options(40));
+  try {
+    epoch(large);
+    FAIL() << "nothing was thrown";
+  } catch (const std::runtime_error&) {
+    EXPECT_THAT(failure_place(), AllOf(HasSubstr("samples 80, 81, "), HasSubstr(" of epoch 0")));
+  }
+  struct Gone {
+    std::int64_t size() const { return 20; }
+    Indices fetch(std::span<const std::int64_t>) const { throw std::runtime_error("gone"); }
+  };
+  DataLoader gone(Gone{}, SequentialSampler(20), options());
+  try {
+    gone.begin();
+    FAIL() << "nothing was thrown";
+  } catch (const std::runtime_error&) {  // workers have met others meanwhile
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(failure_place(), "samples 0, 1 of epoch 0");
+  }
+  DataLoader first(Echo{.count = 100, .fails_at = 0}, SequentialSampler(100), options(40));
+  try {
+    epoch(first);
+    FAIL() << "nothing was thrown";
+  } catch (const std::runtime_error&) {
+    EXPECT_THAT(failure_place(), HasSubstr(", 31 and 8 more of epoch 0"));
+  }
 }
 
 TEST_P(DataLoaderTest, StaysUsableAfterAnException) {

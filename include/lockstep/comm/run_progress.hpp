@@ -5,8 +5,8 @@
 /// @file
 /// What a rank tells the supervisor of its run, lockstep_run, so that this finds a run that stands
 /// still. train::Loop does so, and so does a checkpoint::Manager that is called behind each step;
-/// this is for loops of one's own without either. Under no supervisor it does nothing. From any
-/// thread; costs a nanosecond.
+/// this is for loops of one's own without either. Where an exception ends the job, the step is
+/// told, too. From any thread; costs a nanosecond.
 
 namespace lockstep::comm {
 

@@ -15,6 +15,7 @@
 #include "lockstep/data/batch_tensors.hpp"
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/data/detail/copy_stream.hpp"
+#include "lockstep/data/detail/failed_samples.hpp"
 #include "lockstep/data/detail/prefetch_pipeline.hpp"
 #include "lockstep/data/loader_share.hpp"
 
@@ -61,7 +62,8 @@ struct LoaderState {
 /// Hands out a data set's batches: `for (auto& batch : loader)` is one epoch, and the next such
 /// loop the next epoch, in another order if the sampler draws one. Batches come in the sampler's
 /// order whatever the number of workers. What `fetch` throws is thrown where that batch would have
-/// come. Random numbers that `fetch` draws follow from the seed, the epoch and the samples; the
+/// come, as it is; where it ends the job, Session::run tells the numbers of the batch's samples.
+/// Random numbers that `fetch` draws follow from the seed, the epoch and the samples; the
 /// caller's own generator stays where it was. Leaving the loop early is fine. One consumer thread,
 /// one loop at a time: another one inside it is refused.
 template <Dataset D>
@@ -266,8 +268,23 @@ class DataLoader {
       return;
     }
     const std::int64_t batch = fetched_++;
-    hand_out(pipeline_ ? std::exchange(slots_[pipeline_->take()], {}) : prepare(batch));
+    hand_out(next(batch));
     handed_out_ = fetched_;
+  }
+
+  // Noted here, as of the exceptions that workers meet further on few may ever be thrown.
+  Prepared next(std::int64_t batch) {
+    try {
+      return pipeline_ ? std::exchange(slots_[pipeline_->take()], {}) : prepare(batch);
+    } catch (...) {
+      note_failed(batch);
+      throw;
+    }
+  }
+
+  void note_failed(std::int64_t batch) const noexcept try {
+    note_failed_samples(batches_.indices(epoch_, batch, start_), epoch_);
+  } catch (...) {  // of the sampler, again: then it goes without
   }
 
   Batch& current() {

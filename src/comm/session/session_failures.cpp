@@ -7,7 +7,9 @@
 
 #include "comm/control/termination.hpp"
 #include "comm/group_registry.hpp"
+#include "comm/run_progress.hpp"
 #include "comm/session/session_state.hpp"
+#include "core/failure_place.hpp"
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/observe/log.hpp"
 
@@ -24,6 +26,17 @@ namespace {
 
 std::string with_rank(int rank, int size, const std::string& text) {
   return (size > 1 ? "[rank " + std::to_string(rank) + "] error: " : "error: ") + text;
+}
+
+/// " (sample 3 of epoch 0; after 41 steps)", or what of that is known of the exception that is
+/// being handled.
+std::string where() {
+  std::string place = failure_place();
+  const std::int64_t steps = comm::last_step();
+  if (steps >= 0)
+    place +=
+        detail::concat(place.empty() ? "" : "; ", "after ", steps, steps == 1 ? " step" : " steps");
+  return place.empty() ? "" : " (" + place + ")";
 }
 
 // What a rank did last: of a stall, each rank's tells who is behind; of a disagreement, where the
@@ -51,15 +64,15 @@ JobFailure comm::describe_current_exception() {
   } catch (const comm::Mismatch& error) {
     return {.text = error.what(), .type = MessageType::stalled};
   } catch (const InvalidArgument& error) {
-    return {error.what(), 2};
+    return {error.what() + where(), 2};
   } catch (const Unsupported& error) {
-    return {error.what(), 2};
+    return {error.what() + where(), 2};
   } catch (const CorruptData& error) {
-    return {error.what(), 2};
+    return {error.what() + where(), 2};
   } catch (const std::exception& error) {
-    return {error.what()};
+    return {error.what() + where()};
   } catch (...) {
-    return {"an exception that is no std::exception"};
+    return {"an exception that is no std::exception" + where()};
   }
 }
 

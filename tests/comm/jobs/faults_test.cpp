@@ -20,6 +20,14 @@ TEST_P(MpiFaults, ExceptionOfOneRankEndsAllWithItsMessageOnce) {
   EXPECT_EQ(occurrences(result.output, "error: "), 1u) << result.output;
 }
 
+TEST_P(MpiFaults, ExceptionOfADataSetIsToldWithItsSamplesAndTheStep) {
+  const auto result = job(2, "bad-sample");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.output,
+              HasSubstr("[rank 1] error: record 7 is cut short (samples 14, 15 of epoch 0; "
+                        "after 3 steps)"));
+}
+
 TEST_P(MpiFaults, ExceptionReachesRanksOutsideCollectives) {
   const auto result = job(2, "throw-alone");
   expect_quick_failure(result);

@@ -7,11 +7,14 @@
 #include <memory>
 #include <span>
 #include <sstream>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "comm/jobs/event.hpp"
 #include "lockstep/autograd/ops.hpp"
+#include "lockstep/data/data_loader.hpp"
+#include "lockstep/data/sampler.hpp"
 #include "lockstep/nn/distributed_data_parallel.hpp"
 #include "lockstep/nn/nn.hpp"
 #include "lockstep/optim/clip.hpp"
@@ -19,6 +22,7 @@
 #include "lockstep/parallel/divergence_check.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "lockstep/train/loop.hpp"
 #include "lockstep/train/step_graph.hpp"
 
 namespace lockstep::testing {
@@ -225,6 +229,46 @@ int train_with_a_flipped_bit(Session& session, int culprit) {
   return say_the_end(session, *model);
 }
 
+struct BadRecord : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Numbers, of which some cannot be read.
+struct Numbers {
+  std::int64_t first_bad;
+  std::int64_t size() const { return 40; }
+  Tensor fetch(std::span<const std::int64_t> indices) const {
+    for (const std::int64_t index : indices)
+      if (index >= first_bad) throw BadRecord("record 7 is cut short");
+    return full({static_cast<std::int64_t>(indices.size()), 3}, 1.0);
+  }
+};
+
+// One rank's data set throws, in a worker of its loader. Who catches that finds it as it is.
+int meet_a_bad_sample(Session& session, int culprit) {
+  const auto model = make_model(session);
+  Replica replica(model, session.world());
+  optim::SGD optimizer(replica.named_parameters(), {.lr = 0.125});
+  data::DataLoader loader(Numbers{session.rank() == culprit ? 12 : 40}, data::SequentialSampler(40),
+                          {.batch_size = 4,
+                           .rank = session.rank(),
+                           .world_size = session.size(),
+                           .num_workers = 2,
+                           .device = session.device()});
+  train::Loop loop(session, {.epochs = 1});
+  try {
+    return loop.run(loader, [&](const Tensor& batch) {
+      const Tensor loss = sum(square(replica(batch)));
+      loss.backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      return loss;
+    });
+  } catch (const BadRecord&) {
+    throw;
+  }
+}
+
 // All ranks wrap the model anew after every other update.
 int wrap_again_and_again(Session& session) {
   const auto model = make_model(session);
@@ -263,6 +307,7 @@ std::map<std::string, std::function<int(Session&, int culprit)>> training_modes(
           {"hang-in-tower", [](Session& s, int c) { return train_a_tower(s, c, true); }},
           {"hang-in-captured-tower", replay_a_tower},
           {"skip-step-of-tower", [](Session& s, int c) { return train_a_tower(s, c, false); }},
+          {"bad-sample", meet_a_bad_sample},
           {"wrap-again", [](Session& s, int) { return wrap_again_and_again(s); }}};
 }
 
