@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "checkpoint/contents.hpp"
+#include "checkpoint/verification.hpp"
 #include "examples/jobs.hpp"
 #include "examples/resnet_job.hpp"
 #include "lockstep/train/loop.hpp"
@@ -191,6 +193,16 @@ TEST(Checkpoints, AreShownComparedVerifiedAndDeletedByTheTool) {
   EXPECT_THAT(tool("show " + run).output, HasSubstr("transformer.wte.weight  F32 [256, 32]"));
   EXPECT_EQ(tool("diff " + run + "/step-2 " + run + "/step-2").exit_code, 0);
   EXPECT_EQ(tool("diff " + run + "/step-2 " + run).exit_code, 1);
+
+  using lockstep::checkpoint::read_manifest, lockstep::checkpoint::Verification;
+  lockstep::checkpoint::note_verification(
+      folder / "run/step-2", read_manifest(folder / "run/step-2"), Verification::damaged);
+  const auto is_marked =
+      ::testing::ContainsRegex("step-2  [0-9]+ bytes(  metric [0-9.]+)?  damaged\n");
+  EXPECT_THAT(tool("list " + run).output, is_marked);
+  EXPECT_THAT(tool("verify " + run + "/step-2").output,
+              HasSubstr("step-2: whole, though the run had found damage\n"));
+  EXPECT_THAT(tool("list " + run).output, ::testing::Not(is_marked));
 
   const std::string name = "run/step-6/optimizer-00001-of-00001.safetensors";
   std::string bytes = read_file(folder / name);
