@@ -174,6 +174,13 @@ TEST_P(Indexing, ScatterAddSumsManyHalfPrecisionTermsExactly) {
   }
 }
 
+TEST_P(Indexing, IndexAddMultipliesBytesToo) {
+  const TensorOptions bytes{DType::u8, device()};
+  const Tensor x = full({2}, 3, bytes), source = full({3}, 5, bytes);
+  const Tensor index = zeros({3}, {DType::i64, device()});
+  EXPECT_THAT(index_add(x, 0, index, source, 2).to_vector<std::uint8_t>(), ElementsAre(33, 3));
+}
+
 TEST_P(Indexing, ScatterAddTakesEmptyIndicesAndRefusesWhatDoesNotFit) {
   const Tensor x = rand({2, 3}, device());
   const TensorOptions of_index{DType::i64, device()};
