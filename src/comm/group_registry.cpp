@@ -1,36 +1,19 @@
 #include "comm/group_registry.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <sstream>
 #include <utility>
 
-namespace lockstep::comm {
-namespace {
+#include "comm/group_news.hpp"
 
-// News on the wire: "left KEY RANK COLLECTIVES", "failed KEY REASON", "asks KEY COLLECTIVE",
-// "answers KEY RANK COLLECTIVE IS_BEHIND DOING" or "awaits KEY RANK PEER IS_SENT NUMBER PLACE
-// CALL".
-constexpr std::string_view left = "left", failed = "failed", asks = "asks", answers = "answers",
-                           awaits = "awaits";
+namespace lockstep::comm {
+
+using news::next_word, news::number;
+
+namespace {
 
 // Bytes of news of a group that is not there yet: a line of each member is far less.
 constexpr std::size_t max_early = std::size_t{8} << 20;
-
-// Takes the first word away.
-std::string_view next_word(std::string_view& text) {
-  const std::size_t end = std::min(text.find(' '), text.size());
-  const std::string_view word = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return word;
-}
-
-template <class T>
-T number(std::string_view word) {
-  T value{};
-  std::from_chars(word.data(), word.data() + word.size(), value);
-  return value;
-}
 
 AwaitedMessage message_in(int rank, std::string_view words) {
   AwaitedMessage message{.rank = rank};
@@ -42,23 +25,34 @@ AwaitedMessage message_in(int rank, std::string_view words) {
   return message;
 }
 
-Standing standing_in(int rank, std::string_view words) {
-  Standing standing{.rank = rank};
+Standing standing_in(std::string_view words) {
+  Standing standing;
   standing.collective = number<std::uint64_t>(next_word(words));
   standing.is_behind = number<int>(next_word(words)) != 0;
   standing.doing = words;
   return standing;
 }
 
-void tell(GroupMember& member, std::string_view news) {
-  const std::string_view kind = next_word(news);
-  next_word(news);  // the key
-  if (kind == failed) return member.group_failed(std::string(news));
-  if (kind == asks) return member.member_asks_who_is_behind(number<std::uint64_t>(news));
-  const int rank = number<int>(next_word(news));
-  if (kind == answers) return member.member_answers(standing_in(rank, news));
-  if (kind == awaits) return member.member_awaits(message_in(rank, news));
-  member.member_left({rank, number<std::uint64_t>(news)});
+// Of several ranks at once, where all of them do the same.
+void tell_answers(GroupMember& member, std::string_view words) {
+  constexpr int most_ranks = 1 << 16;
+  const std::vector<int> ranks = news::ranks_in(next_word(words), most_ranks);
+  Standing standing = standing_in(words);
+  for (const int rank : ranks) {
+    standing.rank = rank;
+    member.member_answers(standing);
+  }
+}
+
+void tell(GroupMember& member, std::string_view words) {
+  const std::string_view kind = next_word(words);
+  next_word(words);  // the key
+  if (kind == news::failed) return member.group_failed(std::string(words));
+  if (kind == news::asks) return member.member_asks_who_is_behind(number<std::uint64_t>(words));
+  if (kind == news::answers) return tell_answers(member, words);
+  const int rank = number<int>(next_word(words));
+  if (kind == news::awaits) return member.member_awaits(message_in(rank, words));
+  member.member_left({rank, number<std::uint64_t>(words)});
 }
 
 }  // namespace
@@ -68,9 +62,9 @@ void GroupRegistry::set_announcer(Announcer announcer) {
   announcer_ = std::move(announcer);
 }
 
-bool GroupRegistry::announce(const std::string& news) {
+bool GroupRegistry::announce(const std::string& own) {
   const std::lock_guard lock(announcer_mutex_);
-  if (announcer_) announcer_(news);
+  if (announcer_) announcer_(own);
   return static_cast<bool>(announcer_);
 }
 
@@ -84,21 +78,29 @@ ComparisonPtr GroupRegistry::comparison() {
   return comparison_;
 }
 
-void GroupRegistry::receive(std::string_view news) {
-  std::string_view words = news;
+void GroupRegistry::receive(std::string_view all) {
+  while (!all.empty()) {
+    const std::string_view one = all.substr(0, all.find(news::separator));
+    all.remove_prefix(std::min(one.size() + 1, all.size()));
+    receive_one(one);
+  }
+}
+
+void GroupRegistry::receive_one(std::string_view one) {
+  std::string_view words = one;
   const std::string_view kind = next_word(words);
-  const auto known = {left, failed, asks, answers, awaits};
+  const auto known = {news::left, news::failed, news::asks, news::answers, news::awaits};
   if (std::ranges::find(known, kind) == known.end()) return;
   const std::lock_guard lock(mutex_);
   const auto found = groups_.find(std::string(next_word(words)));
   if (found == groups_.end()) return;
   Group& group = found->second;
-  if (group.member) return tell(*group.member, news);
+  if (group.member) return tell(*group.member, one);
   // Without news of all departures the others still see the ends of connections, or time-outs.
-  const std::size_t bytes = sizeof(std::string) + news.size();
+  const std::size_t bytes = sizeof(std::string) + one.size();
   if (group.early_bytes + bytes > max_early) return;
   group.early_bytes += bytes;
-  group.early.emplace_back(news);
+  group.early.emplace_back(one);
 }
 
 void GroupRegistry::fail_all(const std::string& reason) noexcept {
@@ -149,10 +151,11 @@ std::string GroupRegistry::next_key() {
 }
 
 GroupMembership::GroupMembership(std::shared_ptr<GroupRegistry> registry)
-    : GroupMembership(registry, registry->next_key()) {}
+    : GroupMembership(registry, registry->next_key(), {}) {}
 
-GroupMembership::GroupMembership(std::shared_ptr<GroupRegistry> registry, std::string key)
-    : registry_(std::move(registry)), key_(std::move(key)) {
+GroupMembership::GroupMembership(std::shared_ptr<GroupRegistry> registry, std::string key,
+                                 std::vector<int> members)
+    : registry_(std::move(registry)), key_(std::move(key)), members_(std::move(members)) {
   const std::lock_guard lock(registry_->mutex_);
   registry_->groups_[key_];
 }
@@ -165,8 +168,15 @@ GroupMembership::~GroupMembership() {
   registry_->groups_.erase(key_);
 }
 
-GroupMembership GroupMembership::part(const std::string& name) const {
-  return registry_ ? GroupMembership(registry_, key_ + '/' + name) : GroupMembership();
+GroupMembership GroupMembership::part(const std::string& name, std::span<const int> members) const {
+  if (!registry_) return {};
+  std::vector<int> of_job;
+  for (const int member : members) of_job.push_back(rank_in_job(member));
+  return GroupMembership(registry_, key_ + '/' + name, std::move(of_job));
+}
+
+int GroupMembership::rank_in_job(int rank) const {
+  return members_.empty() ? rank : members_[static_cast<std::size_t>(rank)];
 }
 
 void GroupMembership::listen(GroupMember& member) {
@@ -174,38 +184,46 @@ void GroupMembership::listen(GroupMember& member) {
   const std::lock_guard lock(registry_->mutex_);
   GroupRegistry::Group& group = registry_->groups_[key_];
   group.member = &member;
-  for (const std::string& news : std::exchange(group.early, {})) tell(member, news);
+  for (const std::string& one : std::exchange(group.early, {})) tell(member, one);
 }
 
 void GroupMembership::leave(const Departure& own) {
   if (registry_)
-    registry_->announce(std::string(left) + ' ' + key_ + ' ' + std::to_string(own.rank) + ' ' +
-                        std::to_string(own.collectives));
+    registry_->announce(std::string(news::left) + ' ' + key_ + ' ' + std::to_string(own.rank) +
+                        ' ' + std::to_string(own.collectives));
 }
 
-bool GroupMembership::ask_who_is_behind(std::uint64_t collective) {
-  return registry_ &&
-         registry_->announce(std::string(asks) + ' ' + key_ + ' ' + std::to_string(collective));
+bool GroupMembership::ask_who_is_behind(std::uint64_t collective, std::span<const int> whom) {
+  if (!registry_) return false;
+  std::vector<int> of_job;
+  for (const int rank : whom) of_job.push_back(rank_in_job(rank));
+  std::ranges::sort(of_job);
+  std::span<const int> rest = of_job;
+  std::string list = news::take_rank_list(rest, news::max_bytes / 2);
+  // Those between them that are in no such group hear it in vain.
+  if (!rest.empty()) list = std::to_string(of_job.front()) + '-' + std::to_string(of_job.back());
+  return registry_->announce(std::string(news::asks) + ' ' + key_ + ' ' +
+                             std::to_string(collective) + ' ' + list);
 }
 
 void GroupMembership::answer(const Standing& own) {
   if (!registry_) return;
-  std::ostringstream news;
-  news << answers << ' ' << key_ << ' ' << own.rank << ' ' << own.collective << ' ' << own.is_behind
-       << ' ' << own.doing;
-  registry_->announce(std::move(news).str());
+  std::ostringstream text;
+  text << news::answers << ' ' << key_ << ' ' << own.rank << ' ' << own.collective << ' '
+       << own.is_behind << ' ' << own.doing;
+  registry_->announce(std::move(text).str());
 }
 
 void GroupMembership::tell_awaited(const AwaitedMessage& message) {
   if (!registry_) return;
-  std::ostringstream news;
-  news << awaits << ' ' << key_ << ' ' << message.rank << ' ' << message.peer << ' '
+  std::ostringstream text;
+  text << news::awaits << ' ' << key_ << ' ' << message.rank << ' ' << message.peer << ' '
        << message.is_sent << ' ' << message.number << ' ' << message.place << ' ' << message.call;
-  registry_->announce(std::move(news).str());
+  registry_->announce(std::move(text).str());
 }
 
 void GroupMembership::fail(const std::string& reason) {
-  if (registry_) registry_->announce(std::string(failed) + ' ' + key_ + ' ' + reason);
+  if (registry_) registry_->announce(std::string(news::failed) + ' ' + key_ + ' ' + reason);
 }
 
 void GroupMembership::declare(const std::string& group, int rank, int size, std::uint64_t subject,

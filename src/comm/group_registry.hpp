@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,8 +82,9 @@ class GroupRegistry {
   void set_announcer(Announcer announcer);
   /// Where the groups compare how their members end; null for nowhere.
   void set_comparison(ComparisonPtr comparison);
-  /// Another process' news, as its announcer was given it. News of groups unknown here are ignored.
-  void receive(std::string_view news);
+  /// Another process' news, as its announcer was given them, or several with a news::separator
+  /// between them. News of groups unknown here are ignored.
+  void receive(std::string_view all);
   /// Ends all groups here; the other ranks hear of it otherwise.
   void fail_all(const std::string& reason) noexcept;
   /// What this rank does in each of its groups, and did last; see Communicator::describe_progress.
@@ -102,7 +104,8 @@ class GroupRegistry {
     std::size_t early_bytes = 0;
   };
   std::string next_key();
-  bool announce(const std::string& news);
+  bool announce(const std::string& own);
+  void receive_one(std::string_view one);
   ComparisonPtr comparison();
 
   std::mutex announcer_mutex_;
@@ -119,8 +122,8 @@ class GroupRegistry {
 class GroupMembership {
  public:
   GroupMembership() = default;
-  /// Of a group that is not part of another. All ranks must make theirs in the same order, before
-  /// the first exchange of the group.
+  /// Of a group of all ranks, that is not part of another. All must make theirs in the same order,
+  /// before the first exchange of the group.
   explicit GroupMembership(std::shared_ptr<GroupRegistry> registry);
   GroupMembership(GroupMembership&& other) noexcept = default;
   GroupMembership& operator=(GroupMembership&&) = delete;
@@ -128,14 +131,15 @@ class GroupMembership {
   ~GroupMembership();
 
   /// Of a part of this group. @param name tells the parts apart, alike on all members.
-  GroupMembership part(const std::string& name) const;
+  /// @param members ranks of this group, in the order that they have in the part
+  GroupMembership part(const std::string& name, std::span<const int> members) const;
   /// From now on the member hears of the others, and of what has happened already.
   void listen(GroupMember& member);
   /// Tells the other members that this rank leaves.
   void leave(const Departure& own);
-  /// Asks the other members who has not begun this collective. False if they cannot hear it.
-  bool ask_who_is_behind(std::uint64_t collective);
-  /// Answers that, to all members.
+  /// Asks other members who has not begun this collective. False if they cannot hear it.
+  bool ask_who_is_behind(std::uint64_t collective, std::span<const int> whom);
+  /// Answers that, to whoever asks.
   void answer(const Standing& own);
   /// Tells the other members what this rank waits for.
   void tell_awaited(const AwaitedMessage& message);
@@ -146,10 +150,13 @@ class GroupMembership {
                const std::string& end);
 
  private:
-  GroupMembership(std::shared_ptr<GroupRegistry> registry, std::string key);
+  GroupMembership(std::shared_ptr<GroupRegistry> registry, std::string key,
+                  std::vector<int> members);
+  int rank_in_job(int rank) const;
 
   std::shared_ptr<GroupRegistry> registry_;
   std::string key_;
+  std::vector<int> members_;  // their ranks in the job; empty: all of it
 };
 
 }  // namespace lockstep::comm

@@ -1,5 +1,8 @@
 #include "comm/inquiry.hpp"
 
+#include <span>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace lockstep::comm {
@@ -8,110 +11,110 @@ namespace {
 using std::chrono::seconds;
 
 const Inquiry::Clock::time_point start{seconds(100)};
+constexpr std::span<const int> all;
+
+using Whom = std::vector<int>;
 
 TEST(Inquiry, NamesWhoIsBehindOnceAllHaveAnswered) {
   Inquiry inquiry(0, 4);
-  inquiry.begin(20, start, start);
-  EXPECT_EQ(inquiry.take_question(), 20U);
-  EXPECT_EQ(inquiry.take_question(), std::nullopt);
-  inquiry.add({.rank = 1, .collective = 20, .is_behind = true, .doing = "idle after #19"}, start);
-  inquiry.add({.rank = 3, .collective = 20, .is_behind = true, .doing = "in #18"}, start);
+  inquiry.begin(20, start, all, start);
+  const auto question = inquiry.take_question();
+  ASSERT_TRUE(question);
+  EXPECT_EQ(question->collective, 20U);
+  EXPECT_EQ(question->whom, (Whom{1, 2, 3}));
+  EXPECT_FALSE(inquiry.take_question());
+  inquiry.add({.rank = 1, .collective = 20, .is_behind = true, .doing = "idle after #19"});
+  inquiry.add({.rank = 3, .collective = 20, .is_behind = true, .doing = "in #18"});
   EXPECT_FALSE(inquiry.is_over(start));
-  inquiry.add({.rank = 2, .collective = 20, .doing = "in #20"}, start);
+  inquiry.add({.rank = 2, .collective = 20, .doing = "in #20"});
   EXPECT_TRUE(inquiry.is_over(start));
-  EXPECT_EQ(inquiry.result({}), "waiting for rank 1 (idle after #19), rank 3 (in #18)");
+  EXPECT_EQ(inquiry.result(), "waiting for rank 1 (idle after #19), rank 3 (in #18)");
 }
 
 TEST(Inquiry, EndsWithoutThoseWhoDoNotAnswer) {
   Inquiry inquiry(1, 3);
-  inquiry.begin(20, start, start);
-  inquiry.add({.rank = 0, .collective = 20, .doing = "in #20"}, start);
+  inquiry.begin(20, start, all, start);
+  inquiry.add({.rank = 0, .collective = 20, .doing = "in #20"});
   EXPECT_FALSE(inquiry.is_over(start + seconds(1)));
   EXPECT_TRUE(inquiry.is_over(start + seconds(3)));
-  EXPECT_EQ(inquiry.result({}), "waiting for rank 2 (does not answer)");
-}
-
-TEST(Inquiry, TakesWhatAnotherRankWasAnswered) {
-  Inquiry inquiry(0, 2);
-  inquiry.note_asked(20, start);
-  inquiry.add({.rank = 1, .collective = 20, .is_behind = true, .doing = "idle"}, start);
-  inquiry.begin(20, start, start);
-  EXPECT_EQ(inquiry.take_question(), std::nullopt);
-  EXPECT_TRUE(inquiry.is_over(start));
+  EXPECT_EQ(inquiry.result(), "waiting for rank 2 (does not answer)");
 }
 
 TEST(Inquiry, TakesNoAnswerAboutAnotherCollective) {
   Inquiry inquiry(0, 2);
-  inquiry.add({.rank = 1, .collective = 7, .is_behind = true, .doing = "idle"}, start);
-  inquiry.add({.rank = 5, .collective = 8, .is_behind = true, .doing = "no member"}, start);
-  inquiry.begin(8, start, start);
+  inquiry.begin(8, start, all, start);
+  inquiry.add({.rank = 1, .collective = 7, .is_behind = true, .doing = "idle"});
+  inquiry.add({.rank = 5, .collective = 8, .is_behind = true, .doing = "no member"});
   EXPECT_FALSE(inquiry.is_over(start));
-  inquiry.add({.rank = 1, .collective = 8, .doing = "in #8"}, start);
-  EXPECT_EQ(inquiry.result({}), "though all ranks have begun it: what connects them may be broken");
+  inquiry.add({.rank = 1, .collective = 8, .doing = "in #8"});
+  EXPECT_EQ(inquiry.result(), "though all ranks have begun it: what connects them may be broken");
 }
 
-TEST(Inquiry, NamesThePartnersOfAMessage) {
-  Inquiry inquiry(0, 4);
-  inquiry.begin(8, start, start);
-  for (const int rank : {1, 2, 3})
-    inquiry.add({.rank = rank, .collective = 8, .is_behind = rank != 2, .doing = "busy"}, start);
+TEST(Inquiry, AsksAndNamesThePartnersOfAMessageAlone) {
   const int partners[]{2};
-  EXPECT_EQ(inquiry.result(partners), "waiting for rank 2 (busy)");
+  Inquiry inquiry(0, 4);
+  inquiry.begin(8, start, partners, start);
+  EXPECT_EQ(inquiry.take_question()->whom, Whom{2});
+  EXPECT_FALSE(inquiry.is_over(start));
+  inquiry.add({.rank = 2, .collective = 8, .doing = "busy"});
+  EXPECT_TRUE(inquiry.is_over(start));
+  EXPECT_EQ(inquiry.result(), "waiting for rank 2 (busy)");
 }
 
 TEST(Inquiry, NamesSomeOfMany) {
   Inquiry inquiry(0, 20);
-  inquiry.begin(8, start, start);
+  inquiry.begin(8, start, all, start);
   for (int rank = 1; rank < 20; ++rank)
-    inquiry.add({.rank = rank, .collective = 8, .is_behind = true, .doing = "idle"}, start);
-  EXPECT_NE(inquiry.result({}).find("rank 8 (idle) and 11 more"), std::string::npos);
+    inquiry.add({.rank = rank, .collective = 8, .is_behind = true, .doing = "idle"});
+  EXPECT_NE(inquiry.result().find("rank 8 (idle) and 11 more"), std::string::npos);
 }
 
 TEST(Inquiry, IsOverWhereNobodyHears) {
   Inquiry inquiry(0, 2);
-  inquiry.begin(8, start, start);
+  inquiry.begin(8, start, all, start);
   inquiry.give_up();
   EXPECT_TRUE(inquiry.is_over(start));
-  EXPECT_EQ(inquiry.result({}), "waiting for the other ranks");
+  EXPECT_EQ(inquiry.result(), "waiting for the other ranks");
 }
 
 // A rank that cannot answer may be none of those that are waited for.
 TEST(Inquiry, NamesThoseFirstOfWhichSomethingIsKnown) {
   Inquiry inquiry(0, 20);
-  inquiry.begin(8, start, start);
-  inquiry.add({.rank = 19, .collective = 8, .is_behind = true, .doing = "idle"}, start);
-  EXPECT_EQ(inquiry.result({}).find("waiting for rank 19 (idle), rank 1 (does not answer)"), 0U);
+  inquiry.begin(8, start, all, start);
+  inquiry.add({.rank = 19, .collective = 8, .is_behind = true, .doing = "idle"});
+  EXPECT_EQ(inquiry.result().find("waiting for rank 19 (idle), rank 1 (does not answer)"), 0U);
 }
 
 // Messages bear the number of the collective that they come before, in a pipeline 0.
 TEST(Inquiry, AsksAnewForAnotherOperationOfTheSameNumber) {
   const int partners[]{1};
   Inquiry inquiry(0, 2);
-  inquiry.begin(0, start, start);
-  EXPECT_EQ(inquiry.take_question(), 0U);
-  inquiry.add({.rank = 1, .collective = 0, .is_behind = true, .doing = "idle"}, start);
+  inquiry.begin(0, start, partners, start);
+  EXPECT_TRUE(inquiry.take_question());
+  inquiry.add({.rank = 1, .collective = 0, .is_behind = true, .doing = "idle"});
   const auto later = start + seconds(600);
-  inquiry.begin(0, later, later);
-  EXPECT_EQ(inquiry.take_question(), 0U);
+  inquiry.begin(0, later, partners, later);
+  EXPECT_TRUE(inquiry.take_question());
   EXPECT_FALSE(inquiry.is_over(later));
-  inquiry.add({.rank = 1, .collective = 0, .is_behind = true, .doing = "in another"}, later);
-  EXPECT_EQ(inquiry.result(partners), "waiting for rank 1 (in another)");
+  inquiry.add({.rank = 1, .collective = 0, .is_behind = true, .doing = "in another"});
+  EXPECT_EQ(inquiry.result(), "waiting for rank 1 (in another)");
 }
 
 TEST(Inquiry, WaitsForNoAnswerOfARankThatHasLeft) {
   Inquiry inquiry(0, 3);
-  inquiry.begin(8, start, start);
-  inquiry.add({.rank = 1, .collective = 8, .is_behind = true, .doing = "idle"}, start);
+  inquiry.begin(8, start, all, start);
+  inquiry.add({.rank = 1, .collective = 8, .is_behind = true, .doing = "idle"});
   inquiry.note_left(2);
+  EXPECT_EQ(inquiry.take_question()->whom, Whom{1});
   EXPECT_TRUE(inquiry.is_over(start));
-  EXPECT_EQ(inquiry.result({}), "waiting for rank 1 (idle)");
+  EXPECT_EQ(inquiry.result(), "waiting for rank 1 (idle)");
 }
 
 TEST(Inquiry, BlamesNoConnectionsForAStepOfWhichNobodyKnowsHowFarItIs) {
   Inquiry inquiry(0, 2);
-  inquiry.begin(8, start, start);
-  inquiry.add({.rank = 1, .collective = 8, .doing = "in #8"}, start);
-  EXPECT_EQ(inquiry.result({}, Inquiry::Begun::captured_step)
+  inquiry.begin(8, start, all, start);
+  inquiry.add({.rank = 1, .collective = 8, .doing = "in #8"});
+  EXPECT_EQ(inquiry.result(Inquiry::Begun::captured_step)
                 .find("though all ranks have begun the captured step that it is in: the device"),
             0U);
 }

@@ -206,6 +206,13 @@ std::string batch_of_signatures(Noise& noise) {
   return batch;
 }
 
+std::string any_news(Noise& noise) {
+  constexpr std::array<const char*, 6> all{"left 0 1 12",           "failed 0 it timed out",
+                                           "asks 0 12 0-1",         "asks 0/world/0.1 3 0-255:2,7",
+                                           "answers 0 1 12 1 idle", "answers 0 0-99:3 12 0 in #12"};
+  return all[noise.below(all.size())];
+}
+
 control::Message any_message(Noise& noise) {
   using control::MessageType;
   const auto type = static_cast<MessageType>(noise.below(13));
@@ -213,7 +220,7 @@ control::Message any_message(Noise& noise) {
   if (type == MessageType::signatures) text = noise.spoil(batch_of_signatures(noise));
   if (type == MessageType::stop_request) text = noise.spoil("140 rank 1 got SIGTERM");
   if (type == MessageType::stop_answer) text = noise.spoil("17");
-  if (type == MessageType::departure) text = noise.spoil("left 0 1 12");
+  if (type == MessageType::news) text = noise.spoil(any_news(noise));
   return {.type = type, .exit_code = static_cast<int>(noise.below(300)), .text = std::move(text)};
 }
 
@@ -392,7 +399,7 @@ void run_jobs_with_a_broken_rank(int messages) {
       const control::ControlChannel channel(
           bootstrap,
           {.on_failure = [](const control::JobFailure&) {},
-           .on_departure = [&](const std::string& news) { bootstrap.groups()->receive(news); },
+           .on_news = [&](const std::string& news) { bootstrap.groups()->receive(news); },
            .on_signatures = [&](int rank,
                                 std::string_view batch) { comparison->take(batch, rank); }},
           std::chrono::seconds(30));
@@ -432,13 +439,13 @@ TEST(MalformedMessages, ARankThatReadsNothingIsLost) {
     control::ControlChannel channel(
         bootstrap,
         {.on_failure = [&](const control::JobFailure& job) { failure.set_value(job.text); },
-         .on_departure = {},
+         .on_news = {},
          .on_signatures = {}},
         std::chrono::minutes(5));
     std::future<std::string> told = failure.get_future();
     const std::string news(8000, 'n');
     while (told.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
-      channel.announce_departure(news);
+      channel.announce(news);
     EXPECT_THAT(told.get(), ::testing::AllOf(::testing::HasSubstr("rank 1 (host "),
                                              ::testing::HasSubstr("it has not read")));
   }

@@ -204,7 +204,7 @@ TEST_F(ControlMessages, AClosedPeerIsNoticed) {
 // What is left of a message that did not fit would be taken for the beginning of the next one.
 TEST_F(ControlMessages, NothingFollowsAMessageForWhichThereWasNoRoom) {
   using namespace control;
-  const Message news{MessageType::departure, 0, std::string(8000, 'n')};
+  const Message news{MessageType::news, 0, std::string(8000, 'n')};
   while (send_message(near_, news) == Sent::yes) {
   }
   MessageReader reader;

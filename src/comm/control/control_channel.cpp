@@ -12,6 +12,7 @@
 
 #include "comm/control/heartbeat.hpp"
 #include "comm/control/stop_signals.hpp"
+#include "comm/group_news.hpp"
 #include "comm/run_progress.hpp"
 #include "comm/tcp/handshake.hpp"
 #include "comm/token.hpp"
@@ -47,7 +48,8 @@ ControlChannel::ControlChannel(Bootstrap& bootstrap, ControlHandlers handlers,
       heartbeat_timeout_(heartbeat_timeout),
       stall_time_(stall_time),
       stop_(bootstrap.rank(), bootstrap.size(),
-            [this](const Message& message) { broadcast(message, -1); }) {
+            [this](const Message& message) { broadcast(message, -1); }),
+      inquiries_(bootstrap.size()) {
   if (bootstrap.size() == 1) return;
   wake_ = tcp::Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   connect();
@@ -110,6 +112,7 @@ void ControlChannel::listen() {
   while (!is_done()) {
     wait();
     for (const int link : watch_.take()) serve(links_[static_cast<std::size_t>(link)]);
+    deliver_due();
     keep_alive();
     check_termination();
     check_stop_signals();
@@ -218,9 +221,9 @@ void ControlChannel::handle(Link& link, const Message& message) {
     case MessageType::stall_report:
       if (handlers_.on_stall) handlers_.on_stall({});
       return;
-    case MessageType::departure:
-      if (bootstrap_.rank() == 0) broadcast(message, link.rank);
-      return handlers_.on_departure(message.text);
+    case MessageType::news:
+      if (bootstrap_.rank() != 0) return handlers_.on_news(message.text);
+      return hand_on(message, link.rank);
     case MessageType::signatures: return handlers_.on_signatures(link.rank, message.text);
     case MessageType::stop_request:
     case MessageType::stop_question:
@@ -249,8 +252,35 @@ void ControlChannel::fail(const JobFailure& failure, int origin) {
 void ControlChannel::broadcast(const Message& message, int except) {
   const std::lock_guard lock(send_mutex_);
   for (Link& link : links_)
-    if (link.socket && link.rank != except && !link.has_no_room)
-      link.has_no_room = send_message(link.socket, message) == Sent::no_room;
+    if (link.rank != except) send_to(link, message);
+}
+
+// With the mutex of sending held.
+void ControlChannel::send_to(Link& link, const Message& message) {
+  if (link.socket && !link.has_no_room)
+    link.has_no_room = send_message(link.socket, message) == Sent::no_room;
+}
+
+// Rank 0: another rank's news.
+void ControlChannel::hand_on(const Message& message, int origin) {
+  if (inquiries_.take(origin, message.text, tcp::Clock::now())) return;
+  broadcast(message, origin);
+  handlers_.on_news(message.text);
+}
+
+// Rank 0: what ranks ask each other, and their answers.
+void ControlChannel::deliver_due() {
+  if (bootstrap_.rank() != 0) return;
+  static_assert(news::max_bytes <= max_text);
+  for (InquiryHub::Delivery& due : inquiries_.take_due(tcp::Clock::now())) {
+    if (due.rank == 0) {
+      handlers_.on_news(due.text);
+      continue;
+    }
+    const std::lock_guard lock(send_mutex_);
+    send_to(links_[static_cast<std::size_t>(due.rank - 1)],
+            {MessageType::news, 0, std::move(due.text)});
+  }
 }
 
 void ControlChannel::check_termination() {
@@ -300,8 +330,11 @@ bool ControlChannel::report(const JobFailure& failure) {
   return !is_hub && wait_for_failure(answer_timeout);
 }
 
-void ControlChannel::announce_departure(const std::string& news) {
-  broadcast({MessageType::departure, 0, news}, -1);
+void ControlChannel::announce(const std::string& news) {
+  if (bootstrap_.rank() == 0 && inquiries_.take(0, news, tcp::Clock::now()))
+    eventfd_write(wake_.descriptor(), 1);
+  else
+    broadcast({MessageType::news, 0, news}, -1);
 }
 
 void ControlChannel::send_signatures(const std::string& batch) {

@@ -13,6 +13,7 @@
 #include "comm/control/control_message.hpp"
 #include "comm/control/stop_agreement.hpp"
 #include "comm/control/termination.hpp"
+#include "comm/inquiry_hub.hpp"
 #include "comm/tcp/connection_watch.hpp"
 #include "lockstep/comm/bootstrap.hpp"
 
@@ -30,8 +31,9 @@ struct JobFailure {
 struct ControlHandlers {
   /// Once, with the job's first failure, unless this rank reported it itself.
   std::function<void(const JobFailure&)> on_failure;
-  /// With what another rank gave to `announce_departure`.
-  std::function<void(const std::string& news)> on_departure;
+  /// With what another rank gave to `announce`, or several of these with a news::separator between
+  /// them.
+  std::function<void(const std::string& news)> on_news;
   /// Rank 0: with what another rank gave to `send_signatures`.
   std::function<void(int rank, std::string_view batch)> on_signatures;
   /// How long the oldest operation of this rank has run. Must not wait.
@@ -68,8 +70,9 @@ class ControlChannel {
   /// neither hear of it nor be waited for. Once; the destructor does it otherwise.
   void leave();
 
-  /// Tells the other ranks that this one leaves a group. From any thread.
-  void announce_departure(const std::string& news);
+  /// Tells the other ranks news of a GroupRegistry; those of an inquiry go to whom they concern.
+  /// From any thread.
+  void announce(const std::string& news);
   /// Rank 0: ends the job with a failure that it found out itself, outside the training thread.
   void fail_job(const JobFailure& failure) { fail(failure, -1); }
 
@@ -103,6 +106,9 @@ class ControlChannel {
   void handle(Link& link, const Message& message);
   void fail(const JobFailure& failure, int origin);
   void broadcast(const Message& message, int except);
+  void hand_on(const Message& message, int origin);
+  void deliver_due();
+  void send_to(Link& link, const Message& message);
   void lose(const Link& link, const std::string& how);
   void keep_alive();
   void check_heartbeats(tcp::Clock::duration passed);
@@ -124,6 +130,7 @@ class ControlChannel {
   tcp::Socket wake_;
 
   StopAgreement stop_;
+  InquiryHub inquiries_;  // of rank 0
 
   std::mutex mutex_;
   std::condition_variable failed_;

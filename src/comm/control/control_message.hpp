@@ -16,7 +16,7 @@ enum class MessageType : std::uint32_t {
   lost = 3,          ///< a rank vanished, or is silent
   heartbeat = 4,     ///< the sender still runs; the code: seconds that its oldest operation has run
   stalled = 5,       ///< a rank waited for others until its time was over, or their calls differ
-  departure = 6,     ///< news of a GroupRegistry
+  news = 6,          ///< of a GroupRegistry
   signatures = 7,    ///< a batch of a SignatureComparison
   stop_request = 8,  ///< of a StopAgreement: a rank was told to stop
   stop_question = 9,   ///< rank 0 asks which step was the last

@@ -112,7 +112,7 @@ Work HostBackend::submit(std::span<Operation> operations) {
 
 // The membership comes before the executor: no member can leave before all have theirs.
 std::unique_ptr<CommunicatorBackend> HostBackend::split(const SplitPlan& plan) {
-  GroupMembership membership = membership_.part(plan.name);
+  GroupMembership membership = membership_.part(plan.name, plan.members);
   auto executor = executor_->split(plan);
   if (!executor) return nullptr;
   return std::make_unique<HostBackend>(std::move(executor), plan.name, options(),

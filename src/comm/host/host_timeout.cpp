@@ -34,7 +34,10 @@ Failure HostBackend::failure_of_timeout(Operations operations, const TransferTim
 std::vector<int> HostBackend::ask_who_is_behind(std::uint64_t collective) {
   constexpr auto answer_timeout = std::chrono::milliseconds(1000),
                  further_answers = std::chrono::milliseconds(200);
-  if (!membership_.ask_who_is_behind(collective)) return {};
+  std::vector<int> others;
+  for (int other = 0; other < size(); ++other)
+    if (other != rank()) others.push_back(other);
+  if (!membership_.ask_who_is_behind(collective, others)) return {};
   std::unique_lock lock(mutex_);
   const auto is_known = [&] {
     return failure_ || std::ranges::any_of(

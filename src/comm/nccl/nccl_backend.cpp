@@ -69,7 +69,7 @@ void NcclBackend::leave() noexcept {
 
 // NCCL wants no operation under way while it splits: the exchange of the plan was the last.
 std::unique_ptr<CommunicatorBackend> NcclBackend::split(const SplitPlan& plan) {
-  GroupMembership membership = membership_.part(plan.name);
+  GroupMembership membership = membership_.part(plan.name, plan.members);
   auto part = group_->split(plan.color, plan.place, *options().timeout);
   if (!part) return nullptr;
   return std::make_unique<NcclBackend>(std::move(part), plan.name, options(), comparison_,

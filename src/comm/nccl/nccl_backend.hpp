@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -121,16 +122,14 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   std::chrono::steady_clock::time_point last_look_ = std::chrono::steady_clock::now();  // at them
   EndedOperations<NcclWork> ended_;
   Departures departures_;
-  std::optional<Standing> answered_;  // what the others were told last, by the monitor
-  Inquiry::Clock::time_point answered_at_;
 
   // What the control channel's thread brings. Never held while the device is asked, which may hang:
   // that thread has to hear how the job ends.
   std::mutex news_mutex_;
-  std::optional<std::string> news_;        // why another member ended the group
-  std::vector<Departure> left_news_;       // of other members
-  std::optional<std::uint64_t> question_;  // of another member: who is in this collective
-  Inquiry inquiry_;                        // of this rank
+  std::optional<std::string> news_;    // why another member ended the group
+  std::vector<Departure> left_news_;   // of other members
+  std::set<std::uint64_t> questions_;  // of other members: who is in these collectives
+  Inquiry inquiry_;                    // of this rank
 
   GroupMembership membership_;
   std::thread monitor_;

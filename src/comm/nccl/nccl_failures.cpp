@@ -126,7 +126,7 @@ void NcclBackend::watch() {
 
 bool NcclBackend::has_news() {
   const std::lock_guard lock(news_mutex_);
-  return news_ || question_ || !left_news_.empty();
+  return news_ || !questions_.empty() || !left_news_.empty();
 }
 
 void NcclBackend::obey_news() {

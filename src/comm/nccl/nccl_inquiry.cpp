@@ -16,57 +16,48 @@ std::optional<std::string> NcclBackend::failure_of_overdue(NcclWork& work) {
     return text +
            "before the device came to it: what this rank gave the device before has not ended";
   const std::lock_guard lock(news_mutex_);
-  inquiry_.begin(work.collective().value_or(work.sequence()), work.deadline(), now);
+  inquiry_.begin(work.collective().value_or(work.sequence()), work.deadline(),
+                 work.collective() ? std::span<const int>() : work.partners(), now);
   if (!inquiry_.is_over(now)) return std::nullopt;
-  return text + inquiry_.result(
-                    work.collective() ? std::span<const int>() : work.partners(),
-                    work.is_launch() ? Inquiry::Begun::captured_step : Inquiry::Begun::operation);
+  return text + inquiry_.result(work.is_launch() ? Inquiry::Begun::captured_step
+                                                 : Inquiry::Begun::operation);
 }
 
 void NcclBackend::ask() {
-  std::optional<std::uint64_t> collective;
+  std::optional<Inquiry::Question> question;
   {
     const std::lock_guard lock(news_mutex_);
-    collective = inquiry_.take_question();
+    question = inquiry_.take_question();
   }
-  if (!collective) return;
-  const bool is_heard = membership_.ask_who_is_behind(*collective);
+  if (!question || group_->has_failed()) return;
+  if (membership_.ask_who_is_behind(question->collective, question->whom)) return;
   const std::lock_guard lock(news_mutex_);
-  if (is_heard)
-    question_ = collective;  // for those that need not ask any more
-  else
-    inquiry_.give_up();
+  inquiry_.give_up();
 }
 
 // For the monitor to answer: to ask the device may take a while.
 void NcclBackend::member_asks_who_is_behind(std::uint64_t collective) {
+  constexpr std::size_t most = 64;  // messages bear different numbers
   {
     const std::lock_guard lock(news_mutex_);
-    question_ = collective;
-    inquiry_.note_asked(collective, Inquiry::Clock::now());
+    if (questions_.size() < most) questions_.insert(collective);
   }
   wake_.notify_all();
 }
 
 void NcclBackend::member_answers(const Standing& standing) {
   const std::lock_guard lock(news_mutex_);
-  inquiry_.add(standing, Inquiry::Clock::now());
+  inquiry_.add(standing);
 }
 
-// Once for all that ask: each of many ranks may.
 void NcclBackend::answer() {
-  std::optional<std::uint64_t> collective;
+  std::set<std::uint64_t> questions;
   {
     const std::lock_guard lock(news_mutex_);
-    collective = std::exchange(question_, std::nullopt);
+    questions = std::exchange(questions_, {});
   }
-  if (!collective || group_->has_failed()) return;
-  Standing own = standing_in(*collective);
-  const auto now = Inquiry::Clock::now();
-  if (own == answered_ && now - answered_at_ < Inquiry::answer_timeout) return;
-  membership_.answer(own);
-  answered_ = std::move(own);
-  answered_at_ = now;
+  if (group_->has_failed()) return;
+  for (const std::uint64_t collective : questions) membership_.answer(standing_in(collective));
 }
 
 // While a step is captured the device is not asked.

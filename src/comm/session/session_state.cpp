@@ -74,7 +74,7 @@ void Session::State::connect(std::chrono::milliseconds heartbeat_timeout,
       *bootstrap,
       comm::control::ControlHandlers{
           .on_failure = [this](const JobFailure& failure) { on_job_failure(failure); },
-          .on_departure = [&groups](const std::string& news) { groups.receive(news); },
+          .on_news = [&groups](const std::string& news) { groups.receive(news); },
           .on_signatures = [this](int rank,
                                   std::string_view batch) { comparison_->take(batch, rank); },
           .running_for = [&groups] { return groups.longest_running(); },
@@ -82,7 +82,7 @@ void Session::State::connect(std::chrono::milliseconds heartbeat_timeout,
       heartbeat_timeout, stall_time);
   static_assert(SignatureComparison::max_batch <= comm::control::max_text);
   groups.set_comparison(comparison_);
-  groups.set_announcer([this](const std::string& news) { control_->announce_departure(news); });
+  groups.set_announcer([this](const std::string& news) { control_->announce(news); });
 }
 
 Session::State::~State() { close(); }

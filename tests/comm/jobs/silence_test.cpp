@@ -81,6 +81,19 @@ TEST_P(MpiFaults, EndlessLoopRunsIntoTheTimeoutAndEveryRankSaysWhatItDid) {
                     HasSubstr("[rank 2] rank 2 of world: ")));
 }
 
+// Also where it is rank 0, whose process hands the answers on.
+TEST(MpiJobOnGpus, RankThatHasNotBegunACollectiveIsNamedWithWhatItDid) {
+  for (const int rank : {0, 3}) {
+    const auto result =
+        mpi_job(4, "loop --device cuda", "LOCKSTEP_TIMEOUT=2 JOB_CULPRIT=" + std::to_string(rank));
+    expect_failure_within(2 + 5, result);
+    EXPECT_THAT(result.output, AllOf(HasSubstr("timed out after 2000 ms, waiting for rank " +
+                                               std::to_string(rank) +
+                                               " (idle after all_reduce #19 of 200000 f32 (sum))"),
+                                     Not(HasSubstr("does not answer"))));
+  }
+}
+
 // Before its heartbeats are missed; over NCCL the others ask, and it cannot answer.
 TEST_P(MpiFaults, StoppedRankRunsIntoATimeoutThatIsShorterThanThatOfHeartbeats) {
   const auto result = mpi_job(3, std::string("stop --device ") + GetParam(), "LOCKSTEP_TIMEOUT=2");
