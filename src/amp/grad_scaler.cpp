@@ -10,6 +10,7 @@
 #include "backend/backend.hpp"
 #include "core/exact_number.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/runtime/stream.hpp"
@@ -30,6 +31,14 @@ constexpr std::uint64_t look_every = 8, look_after = 4;
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 
 bool is_usable_scale(double scale) { return std::isfinite(scale) && scale > 0; }
+
+// Ranks that share gradients out have none for an optimizer before these are averaged.
+// @throws InvalidArgument if backwards have only added them up.
+void check_update(const optim::Optimizer& optimizer) {
+  for (const Tensor& parameter : optimizer.parameters())
+    if (parameter.requires_grad() && parameter.is_leaf())
+      autograd::leaf_of(parameter).check_update();
+}
 
 }  // namespace
 
@@ -129,6 +138,7 @@ Tensor GradScaler::unscale_(optim::Optimizer& optimizer) {
   const NoGradGuard no_recording;
   const optim::Gradients gradients("GradScaler", optimizer.parameters(),
                                    {options_.group, {}, "GradScaler::unscale_"});
+  if (gradients.tensors().empty()) check_update(optimizer);
   check_gradients(gradients);
   for (const Tensor& gradient : gradients.tensors())
     LOCKSTEP_CHECK(gradient.dtype() != DType::f16, InvalidArgument,
@@ -167,6 +177,7 @@ Tensor GradScaler::take_step(optim::Optimizer& optimizer, std::optional<double> 
   if (!seen.unscaled || limit) {
     const optim::Gradients gradients("GradScaler", optimizer.parameters(),
                                      {options_.group, replicated, purpose_of_step(seen, limit)});
+    if (enabled && gradients.tensors().empty()) check_update(optimizer);
     if (enabled) check_gradients(gradients);
     if (gradients.empty()) {
       optimizer.step();

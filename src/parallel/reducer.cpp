@@ -191,14 +191,16 @@ bool Reducer::is_local(std::size_t index) const {
 void Reducer::check_update(std::size_t index) const {
   const bool is_left_out = shards_ || tree_;
   if (group_->size() == 1 && !is_left_out) return;
-  LOCKSTEP_CHECK(!is_local(index) && !(tree_ && tree_->count() > 0), InvalidArgument,
-                 "an optimizer's step while the gradient of ", parameters_[index].first,
-                 " is what backwards under no_sync() have added up on this rank, and not the "
-                 "average over ranks, so that ",
-                 is_left_out ? "the update would leave it out" : "replicas would become different",
-                 ". Let the step's last forward and backward run outside of it, also where an "
-                 "epoch ends amid an accumulation",
-                 tree_ ? "" : ", or drop the gradients by the module's zero_grad()");
+  LOCKSTEP_CHECK(
+      !is_local(index) && !(tree_ && tree_->count() > 0), InvalidArgument,
+      "an optimizer's step while the gradient of ", parameters_[index].first,
+      " is what backwards under no_sync() have added up on this rank, and not the "
+      "average over ranks, so that ",
+      is_left_out ? "the update would leave it out" : "replicas would become different",
+      ". Let the step's last forward and backward run outside of it, also where an "
+      "epoch ends amid an accumulation",
+      tree_ ? "" : ", or drop the gradients by the module's zero_grad()",
+      is_left_out ? "" : "; averages that are made by hand go in behind that, by set_grad()");
 }
 
 void Reducer::on_clip(std::size_t index, std::string_view how) {

@@ -8,6 +8,7 @@
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/optim/sgd.hpp"
+#include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/train/periodic_averaging.hpp"
 #include "lockstep/train/step_graph.hpp"
 #include "parallel/contracts.hpp"
@@ -54,6 +55,68 @@ TEST_P(UseContract, RefusesAnUpdateByGradientsThatNoBackwardHasReduced) {
       expect_close(values_of(replica.module()), values_of(other.module()), 1e-11, 1e-13);
       expect_equal_replicas(group, replica.module());
     }
+  });
+}
+
+TEST_P(UseContract, RefusesAnUpdateByAScalerOfGradientsThatNoBackwardHasReduced) {
+  const auto refuses = [](Communicator& group, Replica& replica, bool is_left_out) {
+    optim::AdamW optimizer(replica.named_parameters());
+    amp::GradScaler scaler({.group = replica.shard_group()});
+    const Batch batch = own_part(group, 0);
+    const auto backward = [&] { scaler.scale(loss_of(replica(batch.x), batch)).backward(); };
+    {
+      const auto local = replica.no_sync();
+      backward();
+    }
+    expect_refusal([&] { scaler.step(optimizer); });
+    expect_refusal([&] { scaler.clip_and_step(optimizer, 1.0); });
+    if (is_left_out) expect_refusal([&] { scaler.unscale_(optimizer); });
+    backward();
+    scaler.step(optimizer);
+    scaler.update();
+    const auto whole = replica.whole_parameters();
+    expect_equal_replicas(group, replica.module());
+  };
+  run([&](Communicator& group) {
+    for (const int stage : {0, 1, 2, 3}) {
+      SCOPED_TRACE(stage);
+      Replica replica = sharded(group, stage);
+      if (group.size() > 1 || stage > 0) refuses(group, replica, stage > 0);
+    }
+    if (group.size() == 3 || device_of_rank.is_cuda()) return;  // where it is not to be had
+    Replica reproducible(
+        make_net(7), share(group),
+        {.reduction = GradientReduction::reproducible, .micro_batches = 2 * group.size()});
+    refuses(group, reproducible, true);
+  });
+}
+
+// The error says how.
+TEST_P(UseContract, UpdatesByAveragesThatAreMadeByHand) {
+  run([](Communicator& group) {
+    if (group.size() == 1) return;
+    Replica replica = sharded(group, 0), other = sharded(group, 0);
+    optim::SGD optimizer(replica.named_parameters(), {.lr = 0.5}),
+        reference(other.named_parameters(), {.lr = 0.5});
+    for (int step = 0; step < 2; ++step) {
+      step_locally_on(replica, own_part(group, step));
+      step_on(other, own_part(group, step));
+      std::vector<Tensor> averages;
+      for (const Tensor& parameter : replica.parameters())
+        averages.push_back(
+            all_reduce_async(parameter.grad().clone(), group, comm::ReduceOp::average()).wait());
+      EXPECT_THAT(message_of([&] { optimizer.step(); }),
+                  HasSubstr("averages that are made by hand go in behind that, by set_grad()"));
+      optimizer.zero_grad();
+      std::vector<Tensor> parameters = replica.parameters();
+      for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].set_grad(averages[i]);
+      for (optim::Optimizer* each : {&optimizer, &reference}) {
+        each->step();
+        each->zero_grad();
+      }
+    }
+    expect_close(values_of(replica.module()), values_of(other.module()), 1e-11, 1e-13);
+    expect_equal_replicas(group, replica.module());
   });
 }
 
