@@ -153,8 +153,10 @@ void prune(const fs::path& folder, int keep, bool keep_best) {
   std::optional<std::int64_t> best_step;
   if (const auto found = keep_best ? best(folder) : std::nullopt) best_step = found->step;
   std::set<std::int64_t> damaged;
-  for (const Found& each : list(folder))
-    if (is_known_damaged(each.path)) damaged.insert(each.step);
+  for (const Found& each : list(folder)) try {
+      if (is_known_damaged(each.path)) damaged.insert(each.step);
+    } catch (const Error&) {  // nothing is known of it
+    }
   own.prune({.keep_last = keep, .best = best_step, .kept = whole, .damaged = damaged}, last->step);
 }
 

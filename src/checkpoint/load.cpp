@@ -172,6 +172,16 @@ void check_values(const fs::path& checkpoint, const Registry& registry, const St
                    io::in_quotes(name), ": it was saved without");
 }
 
+/// Whether a load of these states reads all files.
+bool has_all_states(const Manifest& manifest, const Registry& registry) {
+  return std::ranges::all_of(manifest.files, [&](const FileRecord& file) {
+    return file.name == state_name || std::ranges::any_of(registry.tensors, [&](const auto& each) {
+             return is_file_of(file.name, each.first) ||
+                    file.name == detail::concat(each.first, index_suffix);
+           });
+  });
+}
+
 /// On rank 0.
 std::vector<std::string> absent_states(const fs::path& checkpoint, const Registry& registry) {
   const Manifest manifest = read_manifest(checkpoint);
@@ -222,6 +232,7 @@ Loaded read_checkpoint(comm::Communicator& group, const fs::path& checkpoint,
     const Manifest manifest = parse_manifest(texts.manifest, (checkpoint / manifest_name).string());
     loaded.values = parse_state_file(texts.state, (checkpoint / state_name).string());
     check_values(checkpoint, registry, loaded.values);
+    loaded.is_all = has_all_states(manifest, registry);
     for (std::size_t i = 0; i < registry.tensors.size(); ++i) {
       const auto& [name, state] = registry.tensors[i];
       std::vector<std::string>& headers = texts.headers.at(i);

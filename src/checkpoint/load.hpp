@@ -18,6 +18,7 @@ namespace lockstep::checkpoint {
 struct Loaded {
   StateFile values;
   std::vector<NamedTensors> tensors;  ///< of each TensorState, on the CPU
+  bool is_all = false;                ///< no file was left out: the checkpoint is whole
 };
 
 /// Takes the states out of a registry that a checkpoint lacks. Every rank must call it.

@@ -415,7 +415,7 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
   state.report =
       take_over(*state.group, loaded, checkpoint, present, state.options.partial, absent);
   if (state.retained && is_own(state.path, checkpoint, loaded.values.step))
-    state.retained->note_whole(loaded.values.step);
+    state.retained->note_loaded(loaded.values.step, loaded.is_all);
   if (state_->memory) state_->memory->forget();
   if (!state_->is_prepared) state_->prepare();
   comm::note_progress(loaded.values.step);

@@ -41,8 +41,9 @@ void Retained::look() {
   const auto is_gone = [&](std::int64_t step) { return !there.contains(step); };
   std::erase_if(metrics_, [&](const auto& each) { return is_gone(each.first); });
   std::erase_if(whole_, is_gone);
-  std::erase_if(found_, is_gone);
   std::erase_if(damaged_, is_gone);
+  std::erase_if(found_,
+                [&](std::int64_t step) { return is_gone(step) || damaged_.contains(step); });
 }
 
 /// One of a former start.
@@ -81,9 +82,15 @@ std::optional<std::int64_t> Retained::best_of(const Condition& counts) const {
 
 void Retained::note_whole(std::int64_t step) {
   damaged_.erase(step);
+  note_loaded(step, false);
+  note(step, Verification::whole);
+}
+
+void Retained::note_loaded(std::int64_t step, bool entirely) {
+  if (entirely) return note_whole(step);
+  if (damaged_.contains(step)) return;
   std::erase(whole_, step);
   whole_.push_back(step);
-  note(step, Verification::whole);
 }
 
 void Retained::forget(std::int64_t step) {

@@ -32,6 +32,9 @@ class Retained {
   /// All of a checkpoint was read. What is told here is noted for those who start again; where that
   /// fails, they do not know it.
   void note_whole(std::int64_t step);
+  /// One was loaded. @param entirely all of it was read; else it counts for this start alone, and
+  /// says nothing of what is known to be damaged.
+  void note_loaded(std::int64_t step, bool entirely);
   /// One could not be loaded: for damage, or because its files are away.
   void note_not_loaded(std::int64_t step);
   void note_damaged(std::int64_t step);

@@ -13,8 +13,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/contents.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/thread_job.hpp"
+#include "checkpoint/verification.hpp"
 #include "io/file_calls.hpp"
 #include "lockstep/checkpoint/folder.hpp"
 #include "lockstep/checkpoint/manager.hpp"
@@ -352,6 +354,41 @@ TEST_F(ReadBackTest, ALoadLearnsOfDamageAsASaveDoes) {
     if (group->rank() == 0) {
       EXPECT_THAT(steps_in(folder_ / "run"), ElementsAre(1, 3));
     }
+  });
+}
+
+// As a program that goes on with the weights alone: the other state's file is damaged.
+TEST_F(ReadBackTest, ALoadOfSomeStatesLeavesWhatIsKnownOfTheCheckpoint) {
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<nn::Linear>(3, 2), average = nn::make<nn::Linear>(3, 2);
+    const auto with_manager = [&](bool has_average, const auto& body) {
+      Manager manager(folder_ / "run", group,
+                      {.keep_last = 1, .keep_best = true, .asynchronous = false});
+      manager.add("model", model);
+      if (has_average) manager.add("average", average);
+      body(manager);
+    };
+    with_manager(true, [&](Manager& manager) {
+      for (const std::int64_t step : {1, 2}) {
+        manager.save(step, step == 1 ? 0.5 : 0.1);
+        wait_until([&] { return manager.is_read_back(); });
+      }
+    });
+    const auto path = folder_ / "run/step-2";
+    const std::string name = "run/step-2/average-00001-of-00001.safetensors";
+    std::string bytes = testing::read_file(folder_ / name);
+    bytes.back() ^= 1;
+    folder_.write(name, bytes);
+    note_verification(path, read_manifest(path), Verification::damaged);
+    with_manager(false, [&](Manager& manager) { EXPECT_EQ(manager.load_newest(), 2); });
+    EXPECT_TRUE(is_known_damaged(path));
+    EXPECT_EQ(best(folder_ / "run")->step, 1);
+    with_manager(true, [&](Manager& manager) {
+      EXPECT_EQ(manager.load_newest(), 1);
+      for (const std::int64_t step : {3, 4}) manager.save(step, 0.9);
+      EXPECT_THAT(steps_in(folder_ / "run"), ::testing::IsSupersetOf({1, 4}));
+      EXPECT_FALSE(std::filesystem::exists(path));
+    });
   });
 }
 

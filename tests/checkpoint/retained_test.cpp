@@ -202,5 +202,38 @@ TEST_F(RetainedTest, WhereNothingIsReadBackNumbersAndMetricsDecide) {
   EXPECT_THAT(save(retained, 3, 0.2, false), ElementsAre(2, 3));
 }
 
+/// A disk from which nothing of one checkpoint can be read.
+const char* away = "";
+ssize_t read_unless_away(int file, void* data, std::size_t size, off_t offset) {
+  const auto path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(file));
+  const bool is_away = path.parent_path().filename() == away;
+  if (is_away) errno = EIO;
+  return is_away ? -1 : ::pread(file, data, size, offset);
+}
+
+TEST_F(RetainedTest, ADamagedOneThatWasAwayAtTheStartGoesOnceItIsBack) {
+  write(1, 0.1);
+  write(2, 0.2);
+  Retained(folder_ / "run").note_damaged(1);
+  Retained(folder_ / "run").note_whole(2);
+  io::file_calls.pread = read_unless_away;
+  away = "step-1";
+  Retained retained(folder_ / "run");
+  EXPECT_THAT(save(retained, 3, 0.3), ElementsAre(1, 2, 3));
+  away = "";
+  EXPECT_THAT(save(retained, 4, 0.4), ElementsAre(2, 4));
+}
+
+TEST_F(RetainedTest, AManifestThatCannotBeReadKeepsNothingFromBeingPruned) {
+  const testing::TemporaryFolder other;
+  for (const std::int64_t step : {1, 2, 3, 4}) write(step, 0.1);
+  std::filesystem::copy(folder_ / "run", other / "run", std::filesystem::copy_options::recursive);
+  write_latest(other / "run", "step-4");
+  io::file_calls.pread = read_unless_away;
+  away = "step-1";
+  prune(other / "run", 2, /*keep_best=*/false);
+  EXPECT_THAT(steps_in(other / "run"), ElementsAre(3, 4));
+}
+
 }  // namespace
 }  // namespace lockstep::checkpoint
