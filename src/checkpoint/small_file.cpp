@@ -5,6 +5,7 @@
 #include <iomanip>
 #include <span>
 #include <sstream>
+#include <system_error>
 
 #include "checkpoint/file_reader.hpp"
 #include "lockstep/core/error.hpp"
@@ -37,6 +38,9 @@ std::string read_small(const fs::path& path) {
 }
 
 void write_with_checksum(const fs::path& path, std::string_view text) {
+  std::error_code ignored;
+  if (fs::is_symlink(fs::symlink_status(path, ignored)))
+    fs::remove(path, ignored);  // what it leads to is somebody else's
   io::AtomicFile file(path);
   file.write(with_checksum(text));
   file.commit();

@@ -13,7 +13,8 @@ namespace lockstep::checkpoint {
 /// Text of a small file; empty if it cannot be read.
 std::string read_small(const std::filesystem::path& path);
 
-/// Writes a text and a checksum of it, whole and durably. @throws io::FileError.
+/// Writes a text and a checksum of it, whole and durably; in the place of a symbolic link, not to
+/// where it leads. @throws io::FileError.
 void write_with_checksum(const std::filesystem::path& path, std::string_view text);
 /// Reads that text; nothing where it is missing, or damaged.
 std::optional<std::string> read_with_checksum(const std::filesystem::path& path);

@@ -69,6 +69,19 @@ TEST_F(HostileFolder, LinksAreNotWrittenThrough) {
   EXPECT_EQ(read_file(other), "precious");
 }
 
+TEST_F(HostileFolder, LinksInThePlaceOfNotesAreNotWrittenThrough) {
+  save(1);
+  const fs::path other = folder.write("other", "precious");
+  fs::create_symlink(other, folder / "run/step-1/verification");
+  EXPECT_EQ(load(), 1);
+  EXPECT_EQ(read_file(other), "precious");
+  fs::remove(folder / "run/latest");
+  fs::create_symlink(other, folder / "run/latest");
+  save(2);
+  EXPECT_EQ(read_file(other), "precious");
+  EXPECT_EQ(load(), 2);
+}
+
 TEST_F(HostileFolder, PipesDoNotKeepALoadWaiting) {
   save(1);
   fs::create_directory(folder / "run/step-9");
