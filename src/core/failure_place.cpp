@@ -38,8 +38,11 @@ void note_failure_place(std::string place) noexcept {
 std::string failure_place() {
   const std::exception_ptr present = std::current_exception();
   const std::lock_guard lock(notes().mutex);
-  for (const Noted& each : notes().last)
-    if (present && each.error == present) return each.place;
+  const auto& last = notes().last;
+  for (std::size_t i = 1; i <= last.size(); ++i)  // the newest first: it may be thrown again
+    if (const Noted& each = last[(notes().next - i) % last.size()];
+        present && each.error == present)
+      return each.place;
   return {};
 }
 

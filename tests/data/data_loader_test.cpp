@@ -137,6 +137,22 @@ TEST_P(DataLoaderTest, NotesTheSamplesThatAnExceptionIsOf) {
   }
 }
 
+// A future throws one exception again and again: told is where it was thrown last.
+TEST_P(DataLoaderTest, NotesTheLastSamplesOfAnExceptionThatIsThrownAgain) {
+  struct Shared {
+    std::exception_ptr error = std::make_exception_ptr(std::runtime_error("no index"));
+    std::int64_t size() const { return 20; }
+    Indices fetch(std::span<const std::int64_t>) const { std::rethrow_exception(error); }
+  };
+  DataLoader loader(Shared(), SequentialSampler(20), options());
+  for (int epoch = 0; epoch < 6; ++epoch) try {
+      loader.begin();
+      FAIL() << "nothing was thrown";
+    } catch (const std::runtime_error&) {
+      EXPECT_EQ(failure_place(), "samples 0, 1 of epoch " + std::to_string(epoch));
+    }
+}
+
 TEST_P(DataLoaderTest, StaysUsableAfterAnException) {
   DataLoader loader(Echo{.fails_at = 0}, SequentialSampler(20), options());
   EXPECT_THROW(loader.begin(), std::runtime_error);
