@@ -1,4 +1,6 @@
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <set>
 
 #include "kernel_findings.hpp"
@@ -368,6 +370,26 @@ TEST(KernelFaults, NameAStackThatOverflows) {
   const testing::Findings findings;
   EXPECT_EQ(run(2, 64, 0, descend_behind_barrier, out.data(), in.data(), 100), cudaSuccess);
   EXPECT_EQ(findings.text(), "");
+}
+
+__device__ int descend_and_print(const int* in, int levels) {
+  printf("%.0d", 0);  // nothing
+  return levels == 0 ? in[0] : descend_and_print(in, levels - 1) + in[levels % 4];
+}
+
+__global__ void print_on_the_way(int* out, const int* in, int levels) {
+  out[0] = descend_and_print(in, levels);
+}
+
+// The C library holds the lock of the output there: nobody could print any more.
+TEST(KernelFaults, EndTheProcessWhereAStackOverflowsInPrintf) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto overflow = [] {
+    const DeviceArray<int> out(4), in(std::vector<int>(4));
+    run(1, 1, 0, print_on_the_way, out.data(), in.data(), 1 << 20);
+  };
+  EXPECT_EXIT(overflow(), ::testing::ExitedWithCode(EXIT_FAILURE),
+              "print_on_the_way.*(\n.*)*the process ends here, within a function of the C library");
 }
 
 // What is told of a place that launches a kernel again and again is one report, whichever block

@@ -326,7 +326,7 @@ bool Manager::has_tensors() const noexcept { return !state_->registry.tensors.em
 void Manager::save(std::int64_t step, std::optional<double> metric) {
   State& state = *state_;
   state.remember(step);
-  comm::note_progress(step);
+  comm::tell_step(step);
   state.last_save = Clock::now();
   wait();
   state.read_back.cancel();
@@ -418,7 +418,7 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
     state.retained->note_loaded(loaded.values.step, loaded.is_all);
   if (state_->memory) state_->memory->forget();
   if (!state_->is_prepared) state_->prepare();
-  comm::note_progress(loaded.values.step);
+  comm::tell_step(loaded.values.step);
   return loaded.values.step;
 }
 
@@ -451,7 +451,7 @@ std::optional<std::int64_t> Manager::load_newest() {
         LOCKSTEP_LOG(warning, "the checkpoint before is tried: ", error.what());
     }
   if (damage) std::rethrow_exception(damage);
-  comm::note_progress(0);
+  comm::tell_step(0);
   return std::nullopt;
 }
 

@@ -46,6 +46,10 @@ Page* page() noexcept {
 
 void note_progress(std::int64_t step) noexcept {
   note_step(step);
+  tell_step(step);
+}
+
+void tell_step(std::int64_t step) noexcept {
   Page* const place = page();
   if (!place) return;
   if (place->first.load(std::memory_order_relaxed) < 0)

@@ -20,6 +20,9 @@ void note_end_of_steps() noexcept;
 /// Notes for this rank alone that it has made a step, of which an evaluation or a save may be left
 /// to do; note_progress does, too.
 void note_step(std::int64_t step) noexcept;
+/// Tells the supervisor of a step, and this rank nothing: one that was loaded or saved need not be
+/// the last that it made.
+void tell_step(std::int64_t step) noexcept;
 /// The step that was noted last, also under no supervisor; -1 before, and when no step is to come.
 std::int64_t last_step() noexcept;
 

@@ -171,7 +171,7 @@ void Loop::start(std::optional<std::int64_t> epoch_steps) {
   check_run(*state.group, state.options, evaluate != nullptr, epoch_steps);
   state.resume(*this, epoch_steps.value_or(0));
   if (evaluate && state.progress.is_due) state.evaluate_and_save(*this);
-  comm::note_progress(steps());
+  comm::note_step(steps());
   state.report.restart();
 }
 

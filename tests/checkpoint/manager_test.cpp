@@ -11,6 +11,7 @@
 
 #include "checkpoint/thread_job.hpp"
 #include "checkpoint/training_run.hpp"
+#include "comm/run_progress.hpp"
 #include "io/file_calls.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -423,6 +424,21 @@ TEST(CheckpointManager, SaysWhatDoesNotFit) {
     EXPECT_THROW(third.add("missing", missing), InvalidArgument);
     EXPECT_THROW(third.add("../escape", missing), InvalidArgument);
     EXPECT_FALSE(third.load_newest());
+  });
+}
+
+// An exception is told with the steps that its rank had made: by is_due, which hears of each.
+TEST(CheckpointManager, TakesWhatIsSavedOrLoadedForNoStepThatWasMade) {
+  const TemporaryFolder folder;
+  run_job(1, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<nn::Linear>(2, 2);
+    checkpoint::Manager checkpoints(folder / "run", group);
+    checkpoints.add("model", model);
+    checkpoints.is_due(41);
+    checkpoints.save(40);
+    EXPECT_TRUE(checkpoints.wait()) << checkpoints.error();
+    EXPECT_EQ(checkpoints.load_newest(), 40);
+    EXPECT_EQ(comm::last_step(), 41);
   });
 }
 

@@ -21,13 +21,13 @@ import resources
 EXCEPTIONS = [
     (r"_kernel<(.*, )?double\b", "f64, for gradients against differences"),
     (
-        r"(norm|norm_backward|softmax|softmax_backward)_kernel<",
+        r"\b(norm|norm_backward|softmax|softmax_backward)_kernel<",
         "rows that are too long to be kept, or odd: up to 24 bytes, by which ptxas gains warps (bounds that forbid it take up to twice the "
         "registers)",
     ),
-    (r"cross_entropy_gradient_kernel<WideGroup<BlockGroup, 1>", "rows of an odd number of classes: 12 bytes, at 32 registers, for 2,048 threads"),
-    (r"norm_backward_one_pass_kernel<WideGroup<BlockGroup, 4>, true, float, float, NoByproducts>", "rows of more than 768 in f32: 8 bytes, at 168 registers"),
-    (r"compact_update_kernel<RMSpropRule\b", "RMSprop with a compact state"),
+    (r"\bcross_entropy_gradient_kernel<WideGroup<BlockGroup, 1>", "rows of an odd number of classes: 12 bytes, at 32 registers, for 2,048 threads"),
+    (r"\bnorm_backward_one_pass_kernel<WideGroup<BlockGroup, 4>, true, float, float, NoByproducts>", "rows of more than 768 in f32: 8 bytes, at 168 registers"),
+    (r"\bcompact_update_kernel<RMSpropRule\b", "RMSprop with a compact state"),
 ]
 
 

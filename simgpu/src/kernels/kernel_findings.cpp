@@ -108,15 +108,17 @@ void found_fault(const KernelFault& fault) {
             "\n  the kernel ends here, and all later calls with cudaErrorIllegalAddress");
 }
 
-void found_stack_overflow(const CallSite& site) {
+void found_stack_overflow(const CallSite& site, bool ends_process) {
   const WatchScope off(nullptr);
   found(
       Finding::stack_overflow, threads->current(),
       "needs more than its stack of " + std::to_string(FiberPool::stack_kib) + " KiB\n      at " +
           describe(site) +
           "\n  a GPU's thread has 512 KiB at most, and for recursion cudaLimitStackSize, 1 KiB by "
-          "default\n  the kernel ends here, and all later calls with "
-          "cudaErrorHardwareStackError");
+          "default\n  " +
+          (ends_process ? "the process ends here, within a function of the C library"
+                        : "the kernel ends here, and all later calls with "
+                          "cudaErrorHardwareStackError"));
 }
 
 void found_barriers(unsigned waiting, const void* place, const void* other_place) {

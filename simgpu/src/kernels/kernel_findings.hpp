@@ -41,7 +41,8 @@ void found_misaligned(const std::string& does, const void* data, std::size_t ali
 /// The running thread touched memory that is not there, and the processor refused it.
 void found_fault(const KernelFault& fault);
 /// The running thread has no stack left for what it runs.
-void found_stack_overflow(const CallSite& site);
+/// @param ends_process the kernel cannot be ended alone.
+void found_stack_overflow(const CallSite& site, bool ends_process);
 /// A thread waits at one barrier, the running one comes to another; none if they are one line.
 void found_barriers(unsigned waiting, const void* place, const void* other_place);
 /// Threads wait and no one is left who could let them go on.

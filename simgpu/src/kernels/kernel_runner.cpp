@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/options.hpp"
 #include "kernels/builtins.hpp"
@@ -25,7 +26,10 @@ constexpr KernelFaultHandler fault_handler{
         },
     .end =
         [](const KernelFault& fault) {
-          fault.overflow ? found_stack_overflow(*fault.overflow) : found_fault(fault);
+          fault.overflow ? found_stack_overflow(*fault.overflow, fault.in_c_library)
+                         : found_fault(fault);
+          // A lock of the library's would never be given back.
+          if (fault.overflow && fault.in_c_library) std::_Exit(EXIT_FAILURE);
           kernel_runner().stop(fault.overflow ? cudaErrorHardwareStackError
                                               : cudaErrorIllegalAddress);
         }};

@@ -8,6 +8,8 @@
 #include <string>
 
 #include <cpuid.h>
+#include <dlfcn.h>
+#include <link.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -34,6 +36,33 @@ constexpr std::size_t signal_stack_bytes = 256 * 1024;
 std::byte* signal_stack = nullptr;
 constinit thread_local bool has_signal_stack = false;
 CallSite overflow_site;
+
+/// Where the code of the C library lies.
+struct CodeRange {
+  std::uintptr_t begin = 0, end = 0;
+  bool holds(std::uintptr_t place) const { return place >= begin && place < end; }
+};
+CodeRange c_library;
+
+CodeRange code_around(const void* function) {
+  struct Search {
+    std::uintptr_t place;
+    CodeRange found;
+  } search{reinterpret_cast<std::uintptr_t>(function), {}};
+  dl_iterate_phdr(
+      [](dl_phdr_info* object, std::size_t, void* data) {
+        auto& of = *static_cast<Search*>(data);
+        for (int i = 0; i < object->dlpi_phnum; ++i) {
+          const auto& part = object->dlpi_phdr[i];
+          const std::uintptr_t begin = object->dlpi_addr + part.p_vaddr;
+          const CodeRange range{begin, begin + part.p_memsz};
+          if (part.p_type == PT_LOAD && range.holds(of.place)) of.found = range;
+        }
+        return 0;
+      },
+      &search);
+  return search.found;
+}
 
 /// The register of rights of the interrupted code, in the frame that the signal's end restores.
 class InterruptedRights {
@@ -128,7 +157,12 @@ bool is_below_stack(const void* address) {
 }
 
 void end_kernel(const void* address, const void* place, bool writes, const CallSite* overflow) {
-  kernel_faults.load()->end({address, place, writes, overflow});
+  kernel_faults.load()->end(
+      {.address = address,
+       .place = place,
+       .writes = writes,
+       .overflow = overflow,
+       .in_c_library = c_library.holds(reinterpret_cast<std::uintptr_t>(place))});
 }
 
 /// Lets the interrupted kernel call `end_kernel` as the signal ends.
@@ -195,6 +229,7 @@ void give_signal_stack() {
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   signal_stack = static_cast<std::byte*>(memory);
+  c_library = code_around(dlsym(RTLD_DEFAULT, "vfprintf"));
   const stack_t stack = {.ss_sp = memory, .ss_flags = 0, .ss_size = signal_stack_bytes};
   sigaltstack(&stack, nullptr);
 }

@@ -16,6 +16,7 @@ struct KernelFault {
   const void* place;    ///< in the code, behind the instruction, as a return address
   bool writes;
   const CallSite* overflow;  ///< of the thread's stack: what it runs; null for other faults
+  bool in_c_library;         ///< by a kernel's printf, say, which may hold locks
 };
 
 /// Who ends kernels that fault.
