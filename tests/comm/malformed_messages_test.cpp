@@ -206,12 +206,9 @@ std::string batch_of_signatures(Noise& noise) {
   return batch;
 }
 
-std::string any_news(Noise& noise) {
-  constexpr std::array<const char*, 6> all{"left 0 1 12",           "failed 0 it timed out",
-                                           "asks 0 12 0-1",         "asks 0/world/0.1 3 0-255:2,7",
-                                           "answers 0 1 12 1 idle", "answers 0 0-99:3 12 0 in #12"};
-  return all[noise.below(all.size())];
-}
+constexpr std::array all_news{"left 0 1 12", "failed 0 it timed out",
+                              "asks 0/world/0.1 3 0-255:2,7", "answers 0 1 12 1 idle",
+                              "answers 0 0-99:3 12 0 in #12"};
 
 control::Message any_message(Noise& noise) {
   using control::MessageType;
@@ -220,7 +217,7 @@ control::Message any_message(Noise& noise) {
   if (type == MessageType::signatures) text = noise.spoil(batch_of_signatures(noise));
   if (type == MessageType::stop_request) text = noise.spoil("140 rank 1 got SIGTERM");
   if (type == MessageType::stop_answer) text = noise.spoil("17");
-  if (type == MessageType::news) text = noise.spoil(any_news(noise));
+  if (type == MessageType::news) text = noise.spoil(all_news[noise.below(all_news.size())]);
   return {.type = type, .exit_code = static_cast<int>(noise.below(300)), .text = std::move(text)};
 }
 
