@@ -15,6 +15,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -38,8 +39,7 @@
 namespace lockstep::comm {
 namespace {
 
-using tcp::Clock;
-using tcp::Socket;
+using tcp::Clock, tcp::Socket;
 
 constexpr int some = 2'000, many = 1'000'000;
 
@@ -53,7 +53,6 @@ class Noise {
   explicit Noise(std::uint64_t seed) : random_(seed) {}
 
   std::size_t below(std::size_t limit) { return random_() % limit; }
-
   /// A message as it might come from a program that is broken, or means another one.
   std::string spoil(std::string message) {
     for (std::size_t changes = 1 + below(3); changes > 0; --changes) change(message);
@@ -461,10 +460,12 @@ void receive_spoiled_data(int messages) {
       const Socket socket =
           tcp::connect_to(tcp::Endpoint::parse(endpoint.get_future().get()), in_time());
       tcp::present(socket, {tcp::Purpose::data, token, 1, 2}, in_time());
+      pollfd welcome{socket.descriptor(), POLLIN, 0};
+      poll(&welcome, 1, 60'000);  // what hangs up before is not read
+      constexpr std::uint64_t length = 64;
       for (int i = 0; i < messages_of_a_mesh; ++i) {
-        const std::uint64_t length = 64;
-        std::string message(reinterpret_cast<const char*>(&length), sizeof length);
-        send_bytes(socket, noise.spoil(message + std::string(length, 'x')));
+        const std::string head(reinterpret_cast<const char*>(&length), sizeof length);
+        send_bytes(socket, noise.spoil(head + std::string(length, 'x')));
       }
     });
     tcp::TcpTransport transport({.rank = 0,
