@@ -63,8 +63,10 @@ void GroupRegistry::set_announcer(Announcer announcer) {
 }
 
 bool GroupRegistry::announce(const std::string& own) {
+  std::string line = own;
+  std::ranges::replace(line, news::separator, ' ');  // in labels, or reasons
   const std::lock_guard lock(announcer_mutex_);
-  if (announcer_) announcer_(own);
+  if (announcer_) announcer_(line);
   return static_cast<bool>(announcer_);
 }
 

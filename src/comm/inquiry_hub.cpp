@@ -14,8 +14,10 @@ using news::next_word, news::number;
 // Whatever ranks send: of so many it is known at a time whether they have answered, and so many
 // groups are known to have failed.
 constexpr std::size_t max_asked = std::size_t{1} << 17, max_failed = 1024;
+// A rank asks for one collective of each of its groups at a time.
+constexpr std::ptrdiff_t max_asked_by_one = 64;
 constexpr std::size_t max_doing = 1000;
-constexpr std::chrono::milliseconds shortest_pause(50), longest_pause(200);
+constexpr std::chrono::milliseconds shortest_pause(50), longest_pause(100);
 
 // Puts lines together into as few texts as hold them.
 class Texts {
@@ -62,6 +64,10 @@ bool InquiryHub::has_room_for(std::size_t ranks) const {
 void InquiryHub::take_question(int rank, std::string_view words, Clock::time_point now) {
   const std::string_view key = next_word(words);
   const Subject subject(key, number<std::uint64_t>(next_word(words)));
+  const auto is_another_of_it = [&](const auto& entry) {
+    return entry.first != subject && entry.second.askers.contains(rank);
+  };
+  if (std::ranges::count_if(rounds_, is_another_of_it) >= max_asked_by_one) return;
   const std::vector<int> whom = news::ranks_in(words, size_);
   if (!has_room_for(whom.size())) return;
   Round& round = rounds_[subject];
@@ -81,6 +87,8 @@ void InquiryHub::take_question(int rank, std::string_view words, Clock::time_poi
 void InquiryHub::ask(Round& round, const Subject& subject, int rank, Clock::time_point now) {
   const auto found = round.asked.find(rank);
   if (found != round.asked.end() && found->second.at + Inquiry::answer_timeout >= now) return;
+  if (found != round.asked.end() && found->second.is_done)
+    for (auto& [_, asker] : round.askers) asker.missing += asker.whom[std::size_t(rank)];
   round.asked[rank] = {.at = now};
   std::erase_if(round.answers, [&](const auto& entry) { return entry.second.rank == rank; });
   questions_.push_back(
@@ -90,6 +98,7 @@ void InquiryHub::ask(Round& round, const Subject& subject, int rank, Clock::time
 void InquiryHub::take_answer(int rank, std::string_view words) {
   const std::string_view key = next_word(words);
   const int rank_in_group = number<int>(next_word(words));
+  if (rank_in_group < 0 || rank_in_group >= size_) return;
   const Subject subject(key, number<std::uint64_t>(next_word(words)));
   const auto found = rounds_.find(subject);
   if (found == rounds_.end()) return;

@@ -1,8 +1,11 @@
 #include "comm/inquiry.hpp"
 
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace lockstep::comm {
@@ -117,6 +120,33 @@ TEST(Inquiry, BlamesNoConnectionsForAStepOfWhichNobodyKnowsHowFarItIs) {
   EXPECT_EQ(inquiry.result(Inquiry::Begun::captured_step)
                 .find("though all ranks have begun the captured step that it is in: the device"),
             0U);
+}
+
+// What another rank's member hears, in words.
+struct HeardNews final : GroupMember {
+  std::vector<std::string> heard;
+  void member_left(const Departure& left) override {
+    heard.push_back("left " + std::to_string(left.rank));
+  }
+  void member_answers(const Standing& standing) override { heard.push_back(standing.doing); }
+  void group_failed(const std::string& reason) noexcept override { heard.push_back(reason); }
+  void job_failed(const std::string&) noexcept override {}
+  void leave() noexcept override {}
+  std::string describe_progress() const override { return {}; }
+};
+
+// Labels and reasons may be any text, also one with what stands between news.
+TEST(GroupNews, AreNoOthersWhateverTextIsInThem) {
+  const auto own = std::make_shared<GroupRegistry>(), other = std::make_shared<GroupRegistry>();
+  own->set_announcer([&](const std::string& news) { other->receive(news); });
+  GroupMembership here(own), there(other);
+  HeardNews teller, hearer;
+  here.listen(teller);
+  there.listen(hearer);
+  const std::string label("'x\0left 0 1 0'", 14), reason("/data/a\0b", 9);
+  here.answer({.rank = 2, .collective = 20, .is_behind = true, .doing = label});
+  here.fail(reason);
+  EXPECT_THAT(hearer.heard, ::testing::ElementsAre("'x left 0 1 0'", "/data/a b"));
 }
 
 }  // namespace
