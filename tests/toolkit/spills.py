@@ -14,7 +14,7 @@ import subprocess
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "simgpu/profile"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "simgpu/profile"))
 import resources
 
 # Kernels that may spill, by their names without namespaces, and why. No step of GPT-2 launches one of them.
