@@ -6,7 +6,7 @@
 #   scripts/restricted_suite.sh              all of these
 #   scripts/restricted_suite.sh baseline     CPU code of x86-64 alone, oneDNN's of SSE 4.1
 #   scripts/restricted_suite.sh avx2         CPU code and oneDNN's of AVX2
-#   scripts/restricted_suite.sh no-amx       oneDNN without AMX
+#   scripts/restricted_suite.sh no-amx       CPU code and oneDNN's without AMX
 #   scripts/restricted_suite.sh one-core     one core
 #   scripts/restricted_suite.sh avx2 -R Gpu  what follows is ctest's
 #
@@ -42,7 +42,7 @@ run_restricted() {
       run_suite "CPU code of AVX2" LOCKSTEP_CPU_ISA=avx2 $(onednn_up_to AVX2) ;;
     no-amx)
       has amx_tile || skip "this machine has no AMX"
-      run_suite "oneDNN without AMX" $(onednn_up_to AVX512_CORE_BF16) ;;
+      run_suite "No AMX" LOCKSTEP_CPU_AMX=0 $(onednn_up_to AVX512_CORE_BF16) ;;
     one-core)
       command -v taskset >/dev/null || skip "there is no taskset"
       cores=1 run_suite "One core" taskset -c "$(first_core)" ;;

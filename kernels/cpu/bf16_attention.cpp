@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "cpu/loops.hpp"
+#include "cpu/tile_products.hpp"
 #include "lockstep/core/macros.hpp"
 
 #if defined(__x86_64__)
@@ -198,13 +199,16 @@ LOCKSTEP_BF16_TARGET void score_gradients(Pair* p, Pair* ds, Pair* ds_pairs,
   }
 }
 
-constexpr Bf16AttentionLoops table{multiply, copy_rows, interleave,
-                                   round,    softmax,   score_gradients};
+constexpr Bf16AttentionLoops in_vectors{multiply, copy_rows, interleave,
+                                        round,    softmax,   score_gradients};
+constexpr Bf16AttentionLoops in_tiles{multiply_in_tiles, copy_rows,      interleave, round,
+                                      softmax,           score_gradients};
 
 const Bf16AttentionLoops* choose() {
+  if (has_tile_registers()) return &in_tiles;
   __builtin_cpu_init();
   const bool has = std::string_view(isa_name()) == "avx512" && __builtin_cpu_supports("avx512bf16");
-  return has ? &table : nullptr;
+  return has ? &in_vectors : nullptr;
 }
 
 #else

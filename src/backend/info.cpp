@@ -2,6 +2,7 @@
 
 #include "backend/backend.hpp"
 #include "cpu/loops.hpp"
+#include "cpu/tile_registers.hpp"
 #include "lockstep/backend/info.hpp"
 
 namespace lockstep::backend {
@@ -24,6 +25,7 @@ std::vector<std::string> machine_extensions() {
   LOCKSTEP_EXTENSION("avx512bf16");
 #undef LOCKSTEP_EXTENSION
 #endif
+  if (cpu_kernels::machine_has_tile_registers()) found.emplace_back("amx-bf16");
   return found;
 }
 
@@ -47,10 +49,14 @@ CpuInstructions cpu_instructions() {
 std::vector<HalfPrecision> cpu_half_precision() {
   const std::string converted = "16 bits in memory, f32 inside, in every op";
   const bool library = of(Device(DeviceType::cpu)).name != cpu().name;
+  const std::string products =
+      cpu_kernels::has_tile_registers()
+          ? "products and attention by tile registers (AMX), convolutions by oneDNN"
+          : "products and convolutions by oneDNN, and attention, in instructions for bf16 where "
+            "the "
+            "machine has them";
   return {{"f16", converted},
-          {"bf16", library ? "products and convolutions by oneDNN, and attention, in instructions "
-                             "for bf16 where the machine has them; f32 inside in every other op"
-                           : converted}};
+          {"bf16", library ? products + "; f32 inside in every other op" : converted}};
 }
 
 }  // namespace lockstep::backend

@@ -9,6 +9,7 @@
 #include "backend/onednn/library.hpp"
 #include "backend/onednn/primitive_cache.hpp"
 #include "cpu/small_gemm.hpp"
+#include "cpu/tile_gemm.hpp"
 
 namespace lockstep::backend {
 namespace {
@@ -42,9 +43,9 @@ bool normalise(ArrayView& view) {
 void fold_batch(GemmArguments& call) {
   const std::int64_t batch = call.out.shape[0], rows = call.out.shape[1];
   if (batch == 1 || call.b.strides[0] != 0) return;
-  for (const ArrayView* view : {&call.out, &call.a})
-    if (view->strides[0] != rows * view->strides[1]) return;
-  for (ArrayView* view : {&call.out, &call.a, &call.aux}) {
+  for (const ArrayView* view : {&call.out, &call.a, &call.addend})
+    if (*view && view->strides[0] != rows * view->strides[1]) return;
+  for (ArrayView* view : {&call.out, &call.a, &call.addend, &call.aux}) {
     if (!*view) continue;
     view->shape[0] = 1;
     view->shape[1] = batch * rows;
@@ -218,8 +219,8 @@ bool dgelu(GemmArguments call, StreamRef stream) {
   return true;
 }
 
-/// oneDNN's matmul for f32 and bf16, for small f32 products the CPU's tiles or oneDNN's sgemm, and
-/// the elementwise engine for GELU.
+/// bf16 by tile registers where the machine has them; else oneDNN's matmul for f32 and bf16, for
+/// small f32 products the CPU's tiles or oneDNN's sgemm, and the elementwise engine for GELU.
 void multiply_arrays(const GemmArguments& call, StreamRef stream) {
   if (call.epilogue == Epilogue::bias_gradient) {
     cpu().reduction.reduce(bias_gradient(call), stream);
@@ -228,11 +229,12 @@ void multiply_arrays(const GemmArguments& call, StreamRef stream) {
   if (!fits(call)) return cpu().gemm.multiply(call, stream);
   if (call.out.numel() == 0) return;
   GemmArguments folded = call;
-  if (call.addend) {
-    cpu().elementwise.copy({.out = call.out, .in = call.addend}, stream);
+  fold_batch(folded);
+  if (cpu_kernels::multiply_in_tiles(folded)) return;
+  if (folded.addend) {
+    cpu().elementwise.copy({.out = folded.out, .in = folded.addend}, stream);
     folded.addend = {};
   }
-  fold_batch(folded);
   const bool done = call.epilogue == Epilogue::gelu_bias ? gelu_bias(folded, stream)
                     : call.epilogue == Epilogue::dgelu   ? dgelu(folded, stream)
                                                          : plain(folded);
