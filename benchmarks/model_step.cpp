@@ -5,6 +5,7 @@
 //         benchmark_model_step --model gpt2 --batch 64 --steps 3
 //
 // --small: smaller models of the same kinds, which the simulated GPU trains.
+// --plain: of one rank, without DistributedDataParallel, for what that costs.
 
 #include <algorithm>
 #include <chrono>
@@ -30,7 +31,7 @@ struct Options {
   std::string model = "gpt2";
   std::int64_t batch = 8, context = 1024, steps = 3;
   std::optional<std::int64_t> layers;  ///< of the Llama or the vision transformer, else all
-  bool capture = false, is_small = false;
+  bool capture = false, is_small = false, is_plain = false;
   bool is_bf16 =
       false;  ///< parameters in bf16, f32 masters of them in the optimizer; else autocast
 };
@@ -38,7 +39,7 @@ struct Options {
 constexpr const char* usage =
     "benchmark_model_step [--model gpt2|llama|resnet50|vit] [--batch N] [--context N] "
     "[--layers N] [--steps N] "
-    "[--dtype autocast|bf16] [--capture] [--device auto|cpu|cuda] [--small]\n";
+    "[--dtype autocast|bf16] [--capture] [--device auto|cpu|cuda] [--small] [--plain]\n";
 
 /// Nothing where the words mean nothing.
 std::optional<Options> parse(std::span<char*> words) {
@@ -51,6 +52,10 @@ std::optional<Options> parse(std::span<char*> words) {
     }
     if (name == "--small") {
       options.is_small = true;
+      continue;
+    }
+    if (name == "--plain") {
+      options.is_plain = true;
       continue;
     }
     if (++i == words.size()) return std::nullopt;
@@ -73,7 +78,8 @@ std::optional<Options> parse(std::span<char*> words) {
   }
   const bool is_whole =
       std::min({options.batch, options.context, options.layers.value_or(1), options.steps}) > 0;
-  return is_whole ? std::optional(options) : std::nullopt;
+  const bool fits = is_whole && !(options.is_plain && options.capture);
+  return fits ? std::optional(options) : std::nullopt;
 }
 
 ls::Tensor whole_numbers(const ls::Shape& shape, std::int64_t limit, ls::Device device) {
@@ -102,11 +108,31 @@ void measure(const ls::Session& session, const Options& options,
                                           {"ranks", session.size()},
                                           {"step", i},
                                           {"device", session.device().is_cpu() ? "cpu" : "cuda"},
+                                          {"plain", options.is_plain},
                                           {"ms", time.count()},
                                           {"loss", loss}}
                        .dump()
                 << std::endl;
   }
+}
+
+/// Steps of a model that is not wrapped; `forward` gives the loss.
+void measure_plain(const ls::Session& session, const Options& options,
+                   ls::optim::Optimizer& optimizer, std::optional<double> max_norm,
+                   const std::function<ls::Tensor()>& forward) {
+  measure(session, options, [&] {
+    const ls::TraceRange range("step");
+    ls::Tensor loss;
+    {
+      const ls::amp::Autocast scope(ls::DType::bf16, {.enabled = !options.is_bf16});
+      loss = forward();
+    }
+    loss.backward();
+    if (max_norm) ls::optim::clip_grad_norm_(optimizer.parameters(), *max_norm);
+    optimizer.step();
+    optimizer.zero_grad();
+    return loss.detach();
+  });
 }
 
 /// GPT-2 124M, or one of two layers that the simulated GPU trains at once.
@@ -144,15 +170,22 @@ void language_model(ls::Session& session, const Options& options,
                     const typename Model::Options& config) {
   const auto model = ls::nn::make<Model>(config);
   model->to(session.device());
-  ls::DistributedDataParallel<Model> ddp(model, session.world());
-  ls::optim::AdamW optimizer(ddp.named_parameters(), {.lr = 6e-4, .weight_decay = 0.1});
-  ls::train::Step step(
-      ddp, optimizer, [&](std::span<const ls::Tensor> in) { return ddp(in[0], in[1]); },
-      {.autocast = autocast(options), .max_norm = 1.0, .capture = options.capture});
   const ls::Tensor tokens =
       whole_numbers({options.batch, config.context + 1}, config.vocabulary, session.device());
   const ls::Tensor inputs = tokens.slice(1, 0, config.context).contiguous();
   const ls::Tensor targets = tokens.slice(1, 1, config.context + 1).contiguous();
+  const ls::optim::AdamWOptions rule{.lr = 6e-4, .weight_decay = 0.1};
+  const double max_norm = 1.0;
+  if (options.is_plain) {
+    ls::optim::AdamW optimizer(model->named_parameters(), rule);
+    return measure_plain(session, options, optimizer, max_norm,
+                         [&] { return model->forward(inputs, targets); });
+  }
+  ls::DistributedDataParallel<Model> ddp(model, session.world());
+  ls::optim::AdamW optimizer(ddp.named_parameters(), rule);
+  ls::train::Step step(
+      ddp, optimizer, [&](std::span<const ls::Tensor> in) { return ddp(in[0], in[1]); },
+      {.autocast = autocast(options), .max_norm = max_norm, .capture = options.capture});
   measure(session, options, [&] { return step({inputs, targets}).loss; });
 }
 
@@ -161,17 +194,22 @@ template <class Optimizer, class Model>
 void classifier(ls::Session& session, const Options& options, const ls::nn::ModulePtr<Model>& model,
                 std::int64_t side, const typename Optimizer::Options& rule) {
   model->to(session.device());
+  const ls::Tensor images = ls::rand({options.batch, 3, side, side})
+                                .to(parameters(options).dtype)
+                                .to(session.device())
+                                .channels_last();
+  const ls::Tensor labels = whole_numbers({options.batch}, 1000, session.device());
+  if (options.is_plain) {
+    Optimizer optimizer(model->named_parameters(), rule);
+    return measure_plain(session, options, optimizer, std::nullopt,
+                         [&] { return ls::cross_entropy(model->forward(images), labels); });
+  }
   ls::DistributedDataParallel<Model> ddp(model, session.world());
   Optimizer optimizer(ddp.named_parameters(), rule);
   ls::train::Step step(
       ddp, optimizer,
       [&](std::span<const ls::Tensor> in) { return ls::cross_entropy(ddp(in[0]), in[1]); },
       {.autocast = autocast(options), .capture = options.capture});
-  const ls::Tensor images = ls::rand({options.batch, 3, side, side})
-                                .to(parameters(options).dtype)
-                                .to(session.device())
-                                .channels_last();
-  const ls::Tensor labels = whole_numbers({options.batch}, 1000, session.device());
   measure(session, options, [&] { return step({images, labels}).loss; });
 }
 

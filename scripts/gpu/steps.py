@@ -44,19 +44,22 @@ def measure(check, command, environment, limit, **fields):
     return found["ms_median"]
 
 
+# "plain": eager without DistributedDataParallel, whose cost on one GPU is the difference.
+WAYS = {"eager": (), "plain": ("--plain",), "captured": ("--capture",)}
+
+
 def ours(check, runs=RUNS):
     program = check.place.program("benchmark_model_step")
     if not program:
         check.skip("steps", "benchmark_model_step was not built")
         return
     for model, dtype in runs[:1] if check.quick else runs:
-        for captured in (False, True):
-            if check.quick and captured:
+        for way, options in WAYS.items():
+            if check.quick and way != "eager":
                 continue
-            command = [program, "--device", "cuda", *sizes(check, model, 15), "--dtype", dtype,
-                       *(["--capture"] if captured else [])]
+            command = [program, "--device", "cuda", *sizes(check, model, 15), "--dtype", dtype, *options]
             measure(check, command, None, check.left(), program="lockstep", model=model, dtype=dtype,
-                    batch=batch_of(check, model), way="captured" if captured else "eager")
+                    batch=batch_of(check, model), way=way)
 
 
 # Steps that a CPU does too, from the same numbers: (model, options).
