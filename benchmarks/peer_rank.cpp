@@ -4,11 +4,11 @@
 //     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... benchmark_peer_rank MODE CASE FILE [--comm NAME]
 //
 // MODE: ddp, measured (plan of buckets), bf16 or powersgd (hooks), zero1, zero2, zero3. CASE:
-// gpt_f32, gpt_amp (autocast to bf16), or wide_f32, of which parameters take more than activations.
-// Rank 0 writes the weights and the batches of all ranks to FILE. Requests, a line each, to all
-// ranks but `alone`: "step", "alone" (the step without the other ranks), "all_reduce BYTES CALLS
-// [in_place]" (in memory of the group's). Memory is what the process has beyond what it had before
-// it made a model, its peak that of one step.
+// gpt_f32, gpt_amp (autocast to bf16), gpt_bf16 (parameters in bf16), or wide_f32, of which
+// parameters take more than activations. Rank 0 writes the weights and the batches of all ranks to
+// FILE. Requests, a line each, to all ranks but `alone`: "step", "alone" (the step without the
+// other ranks), "all_reduce BYTES CALLS [in_place]" (in memory of the group's). Memory is what the
+// process has beyond what it had before it made a model, its peak that of one step.
 
 #include <algorithm>
 #include <chrono>
@@ -41,16 +41,20 @@ constexpr std::int64_t vocabulary = 4096;
 
 struct Case {
   explicit Case(const std::string& name)
-      : is_wide(name.starts_with("wide")), is_mixed(name.ends_with("amp")) {}
+      : is_wide(name.starts_with("wide")),
+        is_mixed(name.ends_with("amp")),
+        dtype(name.ends_with("bf16") ? DType::bf16 : DType::f32) {}
   nn::ModulePtr<Gpt> make_model() const {
     manual_seed(1);
     return models::gpt2({.layers = 4,
                          .heads = is_wide ? 12 : 4,
                          .channels = is_wide ? 768 : 256,
                          .context = 256,
-                         .vocabulary = vocabulary});
+                         .vocabulary = vocabulary,
+                         .tensor = {.dtype = dtype}});
   }
   bool is_wide, is_mixed;
+  DType dtype;
   std::int64_t batch = is_wide ? 1 : 4, length = is_wide ? 64 : 256;
 };
 

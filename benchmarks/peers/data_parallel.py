@@ -47,7 +47,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=20, help="of all-reduces at each size")
     parser.add_argument("--seconds", type=float, default=20, help="about so long a case")
     parser.add_argument("--cases", type=lambda names: names.split(","),
-                        default=["gpt_f32", "gpt_amp"], help="of the part step, as a,b")
+                        default=["gpt_f32", "gpt_amp", "gpt_bf16"], help="of the part step, as a,b")
     parser.add_argument("--tables", nargs="+", help="files of lines to print as tables")
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(COLUMNS))
     options = parser.parse_args()

@@ -72,6 +72,7 @@ class Rank:
         torch.set_num_threads(1)
         self.mixed = case.endswith("amp")
         self.wide = case.startswith("wide")
+        self.dtype = torch.bfloat16 if case.endswith("bf16") else torch.float32
         self.path = path
         self.memory_before = memory_mb("VmRSS")
         tokens = safetensors.torch.load_file(path)["tokens"].clone()
@@ -88,7 +89,7 @@ class Rank:
         state = safetensors.torch.load_file(self.path)
         state.pop("tokens")
         model.load_state_dict(state)
-        return model
+        return model.to(self.dtype)
 
     def step(self, model, optimizer):
         forget_peak_memory()
