@@ -21,8 +21,10 @@ void check_targets(const ArrayView& targets, std::int64_t classes,
                    options.ignore_index);
 }
 
-/// From one row to the next. @throws InvalidArgument for rows that are not dense.
+/// From one row to the next. @throws InvalidArgument for rows that are not dense; without elements
+/// all are.
 std::int64_t pitch_of(std::string_view op, const ArrayView& logits) {
+  if (logits.numel() == 0) return columns_of(logits);
   const bool is_dense = logits.rank() == 2 && (logits.strides[1] == 1 || logits.shape[1] <= 1);
   LOCKSTEP_CHECK(is_dense && (logits.shape[0] <= 1 || logits.strides[0] >= logits.shape[1]),
                  InvalidArgument, op, ": logits need dense rows, got strides ", logits.strides,

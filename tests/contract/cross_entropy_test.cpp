@@ -186,6 +186,27 @@ TEST_P(CrossEntropyContract, LosesInRowsThatLieApart) {
   EXPECT_TRUE(close(losses[1], losses[0], tolerance(8)));  // wide loads add in another order
 }
 
+// What is left of a transposed or sliced array without its rows is contiguous, like all that is
+// empty.
+TEST_P(CrossEntropyContract, NoRowsMayHaveAnyStrides) {
+  const auto targets = array(DType::i64, {0});
+  const auto loss = statistics({0}), kept = statistics({0, 2}), counted = statistics({0});
+  for (const Strides& strides : {Strides{1, 0}, Strides{98, 3}, Strides{1, 3}, Strides{0, 1}}) {
+    SCOPED_TRACE(strides);
+    const DeviceArray x(dtype(), {0, 4}, strides, GetParam().device);
+    family().forward(
+        {.loss = loss, .statistics = kept, .row_weight = counted, .logits = x, .targets = targets},
+        stream());
+    family().backward(
+        {.dlogits = x, .dloss = loss, .logits = x, .targets = targets, .statistics = kept},
+        stream());
+    family().gradient(
+        {.loss = loss, .row_weight = counted, .logits = x, .classes = 4, .targets = targets},
+        stream());
+    EXPECT_EQ(loss.get(), Values());
+  }
+}
+
 TEST_P(CrossEntropyContract, GradientsAreScaledByOneNumberOverAnother) {
   const auto dloss = statistics({1}).set({3}), counted = statistics({1}).set({4});
   const auto none = statistics({1}).set({0});
