@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "checkpoint/background_thread.hpp"
@@ -85,14 +86,21 @@ class ReadBack::Reader {
     return is_running_ = true;
   }
 
+  // Whoever knows what it found can begin the next.
   void run(const Task& task) noexcept {
     yield_to_training();
-    error_of([&] { look_at(task); });
-    end();
+    Outcome outcome;
+    error_of([&] { look_at(task, outcome); });
+    end(outcome.is_whole);
+    for (const std::string& each : outcome.warnings) error_of([&] { LOCKSTEP_LOG(warning, each); });
   }
 
-  void end() noexcept {
+  void end(bool is_whole) noexcept {
     const std::lock_guard lock(mutex_);
+    if (is_whole && !is_cancelled_) {
+      is_whole_ = true;
+      seconds_ = so_far();
+    }
     is_running_ = false;
     ended_.notify_all();
   }
@@ -146,44 +154,43 @@ class ReadBack::Reader {
     return !is_cancelled_;
   }
 
+  struct Outcome {
+    bool is_whole = false;
+    std::vector<std::string> warnings;
+  };
+
+  static std::string about(const Task& task) { return "read back, " + task.checkpoint.string(); }
+
   // What cannot be opened or read may be away for a while only, or seen later than by who wrote it.
-  void look_at(const Task& task) {
+  void look_at(const Task& task, Outcome& outcome) {
     std::optional<Manifest> manifest;
     try {
       manifest = twice([&] { return read_manifest(task.checkpoint); });
       read(task, *manifest);
-      note_whole();
+      outcome.is_whole = true;
     } catch (const CorruptData& error) {
       if (!is_still_there(task.checkpoint, manifest.value_or(Manifest()))) return;
-      note_damage(task, manifest, error.what());
+      outcome.warnings = note_damage(task, manifest, error.what());
     } catch (const std::exception& error) {
-      if (goes_on())
-        LOCKSTEP_LOG(warning, "read back, ", task.checkpoint.string(),
-                     " cannot be read: ", error.what());
+      if (goes_on()) outcome.warnings = {about(task) + " cannot be read: " + error.what()};
     }
-  }
-
-  void note_whole() {
-    const std::lock_guard lock(mutex_);
-    if (is_cancelled_) return;
-    is_whole_ = true;
-    seconds_ = so_far();
   }
 
   // Beside the manifest at once, as the run may end before the next save; where the manifest is
   // damaged, that is note enough.
-  void note_damage(const Task& task, const std::optional<Manifest>& manifest, const char* what) {
+  std::vector<std::string> note_damage(const Task& task, const std::optional<Manifest>& manifest,
+                                       const char* what) {
     {
       const std::lock_guard lock(mutex_);
       damaged_.insert(task.step);
     }
-    std::string problem;
-    if (manifest)
-      problem =
-          error_of([&] { note_verification(task.checkpoint, *manifest, Verification::damaged); });
-    LOCKSTEP_LOG(warning, "read back, ", task.checkpoint.string(), " is damaged: ", what);
+    std::vector<std::string> warnings = {about(task) + " is damaged: " + what};
+    if (!manifest) return warnings;
+    const std::string problem =
+        error_of([&] { note_verification(task.checkpoint, *manifest, Verification::damaged); });
     if (!problem.empty() && is_still_there(task.checkpoint, *manifest))
-      LOCKSTEP_LOG(warning, "who starts the run again will not know it: ", problem);
+      warnings.push_back("who starts the run again will not know it: " + problem);
+    return warnings;
   }
 
   /// @throws CorruptData for damage; io::FileError.
@@ -250,7 +257,7 @@ void ReadBack::start(const fs::path& checkpoint, std::int64_t step, int rank, in
       reader->run(task);
     });
   });
-  if (!problem.empty()) reader_->end();  // without a thread nothing is known
+  if (!problem.empty()) reader_->end(false);  // without a thread nothing is known
 }
 
 void ReadBack::cancel() noexcept { reader_->cancel(); }

@@ -209,6 +209,29 @@ TEST_F(ReadBackTest, DamageThatWasFoundIsToldThoughReadingWasCancelled) {
   EXPECT_EQ(read_back.finding().damaged(), std::nullopt);
 }
 
+TEST_F(ReadBackTest, TheNextIsReadThoughAWarningIsStillBeingWritten) {
+  static std::atomic<bool> is_written, is_slow;
+  is_written = false;
+  is_slow = true;
+  set_log_sink([](std::string_view) {
+    is_written = true;
+    while (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  ReadBack read_back;
+  reads = Reads::with_a_flipped_bit;
+  const auto checkpoint = write_checkpoint();
+  read_back.start(checkpoint, 1, 0, 1, 0);
+  wait_until([] { return is_written.load(); });
+  reads = Reads::well;
+  std::thread writes([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    is_slow = false;
+  });
+  read_back.start(checkpoint, 1, 0, 1, 0);
+  wait_until([&] { return read_back.is_whole(); });
+  writes.join();
+}
+
 TEST_F(ReadBackTest, OneThatWasReplacedMeanwhileIsNotDamaged) {
   {
     ReadBack read_back(std::chrono::minutes(1));
