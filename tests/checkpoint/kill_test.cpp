@@ -119,10 +119,12 @@ TEST_P(CheckpointKills, AtEveryCallLeaveTheNewestOrTheOneBefore) {
 // A crash of the program runs handlers that a SIGKILL does not.
 TEST_P(CheckpointKills, ByCrashesLeaveTheNewestOrTheOneBefore) {
   KilledJob job(GetParam());
+  const std::string no_sanitizer_ends_it =
+      "ASAN_OPTIONS=$ASAN_OPTIONS:handle_segv=0 TSAN_OPTIONS=$TSAN_OPTIONS:handle_segv=0 ";
   for (const int signal : {SIGSEGV, SIGABRT})
     for (const int number : {30, 47}) {
-      const auto result =
-          job.run("", " --by " + std::to_string(signal) + " --kill-at " + std::to_string(number));
+      const auto result = job.run(no_sanitizer_ends_it, " --by " + std::to_string(signal) +
+                                                            " --kill-at " + std::to_string(number));
       EXPECT_EQ(result.exit_code, 128 + signal) << result.output;
     }
   job.finish();

@@ -346,6 +346,7 @@ TEST_F(ReadBackTest, OneThatLoadsIsNotDamagedWhateverWasRead) {
     };
     with_manager([&](Manager& manager) {
       manager.save(1);
+      wait_until([&] { return manager.is_read_back(); });
       reads = Reads::with_a_flipped_bit;  // on the way from the disk, not on it
       manager.save(2);
       wait_until([] { return logged().find("step-2 is damaged") != std::string::npos; });
