@@ -7,9 +7,9 @@ set(lockstep_mpi_environment
 # A collective that waits for a rank that never comes ends its test sooner than ctest does.
 math(EXPR lockstep_collective_timeout "30 * ${timeout_multiplier}")
 
-# One of the runs of lockstep_add_mpi_test.
+# One of the runs of lockstep_add_mpi_test; behind its arguments the end of its name.
 function(lockstep_add_mpi_run name ranks part parts label)
-  set(run ${name}_np${ranks})
+  set(run ${name}_np${ranks}${ARGN})
   set(environment "${lockstep_mpi_environment};LOCKSTEP_TIMEOUT=${lockstep_collective_timeout}")
   if(parts GREATER 1)
     string(APPEND run _part${part})
@@ -101,6 +101,15 @@ lockstep_add_mpi_test(test_ddp_staged NP 2 LABEL gpu CONTRACTS parallel
   SOURCES parallel/staged/staged_replica_test.cpp)
 lockstep_add_mpi_test(test_ddp_mpi NP 1 2 3 4 CONTRACTS parallel
   SOURCES parallel/mpi/mpi_replica_test.cpp)
+# Under sanitizers what captures steps runs by itself, with a pool (tests/CMakeLists.txt).
+if(LOCKSTEP_WITH_MPI AND LOCKSTEP_SANITIZE)
+  foreach(ranks IN ITEMS 1 2 3 4)
+    lockstep_add_mpi_run(test_ddp_mpi ${ranks} 1 1 mpi _captured)
+    set_property(TEST test_ddp_mpi_np${ranks}_captured APPEND PROPERTY ENVIRONMENT
+      "GTEST_FILTER=*StepGraph*:*Captur*" LOCKSTEP_POOL=caching)
+    set_property(TEST test_ddp_mpi_np${ranks} APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-*StepGraph*:*Captur*")
+  endforeach()
+endif()
 
 # Whole jobs, started by the tests themselves: one program that is a rank, one that starts ranks.
 add_library(comm_job_bad_thread SHARED comm/jobs/bad_thread.cpp)
