@@ -13,6 +13,7 @@
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/tensor/host_copy.hpp"
 #include "parallel/ranks.hpp"
+#include "support/timeout_multiplier.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
@@ -70,7 +71,8 @@ std::size_t resident_bytes() {
 
 // What its former graph has left, results and gradients, is of no use to anybody.
 TEST(StepGraph, HoldsNoMoreHoweverOftenItIsCapturedAnew) {
-  Tensor weight = ones({64, 1 << 16}).set_requires_grad(), other = ones({4}).set_requires_grad();
+  Tensor weight = ones({64, (1 << 16) / lockstep::testing::timeout_multiplier}).set_requires_grad(),
+         other = ones({4}).set_requires_grad();
   optim::SGD optimizer({weight, other}, {.lr = 1e-3});
   StepGraph graph(
       [&](std::span<const Tensor> in) {
