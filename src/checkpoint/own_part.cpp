@@ -53,7 +53,8 @@ Written unpack(std::string_view message) {
   }
   const std::string_view parts = take_text(message);
   written.parts.resize(parts.size() / sizeof(Part));
-  std::memcpy(written.parts.data(), parts.data(), written.parts.size() * sizeof(Part));
+  if (!written.parts.empty())
+    std::memcpy(written.parts.data(), parts.data(), written.parts.size() * sizeof(Part));
   while (!message.empty()) {
     const std::uint64_t file = take_number(message), offset = take_number(message);
     written.edges.push_back({file, offset, std::string(take_text(message))});
