@@ -38,6 +38,7 @@
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/io/crc32c.hpp"
+#include "lockstep/memory/memory_pool.hpp"
 #include "lockstep/observe/log.hpp"
 #include "tensor/background_reads.hpp"
 
@@ -411,12 +412,13 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
   Registry present = state.registry;
   std::vector<std::string> absent;
   if (state.options.partial) absent = leave_out_absent(*state.group, checkpoint, present);
-  const Loaded loaded = read_checkpoint(*state.group, checkpoint, present);
+  Loaded loaded = read_checkpoint(*state.group, checkpoint, present);
   state.report =
       take_over(*state.group, loaded, checkpoint, present, state.options.partial, absent);
   if (state.retained && is_own(state.path, checkpoint, loaded.values.step))
     state.retained->note_loaded(loaded.values.step, loaded.is_all);
   if (state_->memory) state_->memory->forget();
+  memory_pool(cpu).trim(0);  // what was read and taken over; training may need none of it
   if (!state_->is_prepared) state_->prepare();
   comm::tell_step(loaded.values.step);
   return loaded.values.step;

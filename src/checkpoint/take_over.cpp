@@ -44,7 +44,7 @@ std::string lines_of(std::span<const std::string> lines) {
 /// On one rank.
 class TakingOver {
  public:
-  TakingOver(const Loaded& loaded, const fs::path& checkpoint, bool partial, int rank)
+  TakingOver(Loaded& loaded, const fs::path& checkpoint, bool partial, int rank)
       : loaded_(loaded),
         checkpoint_(checkpoint),
         partial_(partial),
@@ -54,6 +54,7 @@ class TakingOver {
     for (std::size_t i = 0; i < present.tensors.size(); ++i) {
       const auto& [name, state] = present.tensors[i];
       take_one(name, [&, &name = name, &state = state] { tensors(i, name, state); });
+      loaded_.tensors[i].clear();  // or all are there twice until the last is taken over
     }
     for (const auto& [name, state] : present.values)
       take_one(name, [&, &name = name, &state = state] { values(name, state); });
@@ -89,7 +90,7 @@ class TakingOver {
       state.load_on_new_rank(ranks[0].at(name));
   }
 
-  const Loaded& loaded_;
+  Loaded& loaded_;
   const fs::path& checkpoint_;
   const bool partial_;
   const std::size_t rank_;
@@ -119,7 +120,7 @@ void tell_left(comm::Communicator& group, const fs::path& checkpoint, LoadReport
 
 }  // namespace
 
-LoadReport take_over(comm::Communicator& group, const Loaded& loaded, const fs::path& checkpoint,
+LoadReport take_over(comm::Communicator& group, Loaded& loaded, const fs::path& checkpoint,
                      const Registry& present, bool partial, std::span<const std::string> absent) {
   LoadReport report;
   run_on_all(group, "a checkpoint is taken over",
