@@ -116,7 +116,7 @@ add_library(comm_job_bad_thread SHARED comm/jobs/bad_thread.cpp)
 target_link_libraries(comm_job_bad_thread PRIVATE lockstep_flags ${CMAKE_DL_LIBS})
 add_executable(comm_job_program comm/jobs/job_program.cpp comm/jobs/disagreements.cpp
                comm/jobs/endings.cpp comm/jobs/stops.cpp comm/jobs/training.cpp)
-target_include_directories(comm_job_program PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
+target_include_directories(comm_job_program PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/src")
 # First, before the library that the real pthread_create is in; kept even where nothing calls it.
 target_link_libraries(comm_job_program PRIVATE
   -Wl,--push-state,--no-as-needed comm_job_bad_thread -Wl,--pop-state

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "comm/jobs/jobs.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace lockstep::testing {
 namespace {
@@ -23,10 +24,21 @@ std::ostream& operator<<(std::ostream& out, const End& end) {
              << " ranks over " << end.backend << ", device " << end.device;
 }
 
-CommandResult run(const End& end) {
+CommandResult start(const End& end, const std::string& way, const TemporaryFolder& folder) {
   return mpi_job(end.ranks, std::string("end-") + end.stage + " --device " + end.device,
-                 std::string("JOB_COMM=") + end.backend + " JOB_ENDING=" + end.way +
-                     " JOB_CULPRIT=" + std::to_string(end.culprit));
+                 std::string("JOB_COMM=") + end.backend + " JOB_ENDING=" + way + " JOB_CULPRIT=" +
+                     std::to_string(end.culprit) + " JOB_FOLDER=" + folder.path().string());
+}
+
+/// A job that was saving goes on with the bits that it had when it saved last, or the time before.
+CommandResult run(const End& end) {
+  const TemporaryFolder folder;
+  auto result = start(end, end.way, folder);
+  if (end.stage != std::string("save")) return result;
+  const auto again = start(end, "none", folder);
+  EXPECT_EQ(again.exit_code, 0) << end << ": " << result.output << again.output;
+  EXPECT_THAT(again.output, HasSubstr("goes on behind step ")) << end << ": " << result.output;
+  return result;
 }
 
 /// Every rank ends alike, and the program's exit code is its own.
@@ -82,8 +94,8 @@ TEST_P(MpiEnding, OfOneRankEndsAllAndNamesIt) {
   // Each way with another backend, and another rank.
   static constexpr const char* ways[]{"throw", "exit", "return", "exit3", "kill", "segv"};
   const std::size_t index = index_of(GetParam());
-  expect_named_failure(
-      {GetParam(), ways[index % 6], backends[index % 3], 3, static_cast<int>(index % 2) + 1});
+  const char* const way = GetParam() == std::string("save") ? "kill" : ways[index % 6];
+  expect_named_failure({GetParam(), way, backends[index % 3], 3, static_cast<int>(index % 2) + 1});
 }
 
 class MpiEndingOnGpus : public ::testing::TestWithParam<const char*> {
