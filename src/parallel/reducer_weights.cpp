@@ -7,6 +7,7 @@
 #include "lockstep/parallel/reducer.hpp"
 #include "lockstep/parallel/writable_buffer.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "parallel/gradient_unit.hpp"
 #include "parallel/micro_batch_tree.hpp"
 #include "runtime/step_recording.hpp"
 
@@ -57,6 +58,7 @@ void Reducer::backward(const Tensor& loss, const Tensor& weight, double known) {
     weighted_ = std::move(weighted);
   }
   try {
+    const GradientUnit unit(unit_.defined() ? 0 : weighted_->known);  // the first one is compared
     loss.backward(weighted_->seed);
   } catch (...) {
     weighted_.reset();
@@ -100,6 +102,7 @@ void Reducer::share_weights() {
   const autograd::AutocastModeGuard no_casts;
   const Tensor& own = weighted_->weight;
   const bool is_known = weighted_->known > 0 && !accumulated_weight_.defined();
+  if (!accumulated_weight_.defined()) GradientUnit::forget();
   if (is_known && group_->size() == 1) return;  // the share is 1, and so is the seed
   if (tree_)
     total_weight_ = tree_->weights_with(own);

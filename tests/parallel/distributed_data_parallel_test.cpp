@@ -200,6 +200,34 @@ TEST(SyncBatchNorm, RefusesRanksThatDiffer) {
 }
 
 // Of a bucket that holds all parameters; written to by hand as a parameter, or as its shard.
+// Each rank's gradients are in units of its first weight until they are averaged.
+TEST(SyncBatchNorm, RefusesToAddUpGradientsInUnitsThatDiffer) {
+  const auto train = [](Communicator& group, bool differ) {
+    const auto net = nn::make<NormNet>();
+    nn::convert_sync_batchnorm(*net, share(group));
+    DistributedDataParallel<NormNet> replica(net, share(group));
+    const auto loss = [&](int micro) {
+      return replica(leaf({4, 6}, 10 * micro + group.rank())).square().mean();
+    };
+    const int more = differ ? group.rank() : 0;
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad();
+      replica.backward(loss(0), 3 + group.rank());  // alone in its step
+      net->zero_grad();
+      {
+        const auto local = replica.no_sync();
+        replica.backward(loss(1), 3 + more);
+      }
+      replica.backward(loss(2), 4 + group.rank());
+    }
+  };
+  comm::run_ranks(2, [&](Communicator& group) { train(group, false); });
+  const std::string message = message_of<comm::Mismatch>(
+      [&] { comm::run_ranks(2, [&](Communicator& group) { train(group, true); }); });
+  EXPECT_THAT(message, ::testing::HasSubstr("by a first weight of 3', rank 1"));
+  EXPECT_THAT(message, ::testing::HasSubstr("by a first weight of 4'"));
+}
+
 TEST(Zero, NamesTheLayerWhoseParameterWasWrittenBetweenForwardAndBackward) {
   for (const int stage : {0, 1, 2})
     for (const bool is_shard : {false, true})
