@@ -88,7 +88,7 @@ lockstep_add_mpi_test(test_parallel_mpi NP 1 2 3 4 CONTRACTS parallel
 lockstep_add_mpi_test(test_parallel_nccl NP 1 2 3 4 LABEL gpu CONTRACTS parallel
   SOURCES parallel/nccl/nccl_parallel_test.cpp)
 lockstep_add_mpi_test(test_ddp_nccl NP 1 2 3 LABEL gpu PARTS 3 CONTRACTS parallel
-  SOURCES parallel/nccl/nccl_replica_test.cpp)
+  SOURCES parallel/nccl/nccl_replica_test.cpp parallel/nccl/nccl_random_training_test.cpp)
 # Of four ranks what compares sums and shards: the rest finds no more than with three.
 if(LOCKSTEP_WITH_MPI)
   foreach(part IN ITEMS 1 2)
