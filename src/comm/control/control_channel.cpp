@@ -27,6 +27,9 @@ constexpr auto termination_grace_period = std::chrono::milliseconds(400);
 // How long a rank that failed waits for rank 0's word; it usually comes at once. On a busy machine
 // rank 0 may have to wait for a core.
 constexpr auto answer_timeout = std::chrono::seconds(3);
+// A rank 0 whose last heartbeats did not come is stopped, or cut off: it will not say anything. On
+// one that was late after all, a failure is told twice.
+constexpr auto silence_of_hub = std::chrono::seconds(2);
 constexpr auto cause_timeout = std::chrono::seconds(1);
 // So much of a turn counts as silence of the others. A longer one was this process' own absence: a
 // suspended job or machine wakes up with all its ranks alive.
@@ -168,14 +171,14 @@ void ControlChannel::keep_alive() {
     if (is_report_asked_for() && handlers_.on_stall) handlers_.on_stall({});
     if (bootstrap_.rank() == 0 && stall_time_.count() > 0) check_stall();
   }
-  if (heartbeat_timeout_.count() > 0) check_heartbeats(passed);
+  for (Link& link : links_) link.unheard += passed;
+  if (bootstrap_.rank() != 0) hub_is_silent_ = links_.front().unheard >= silence_of_hub;
+  if (heartbeat_timeout_.count() > 0) check_heartbeats();
 }
 
-void ControlChannel::check_heartbeats(tcp::Clock::duration passed) {
+void ControlChannel::check_heartbeats() {
   for (Link& link : links_) {
-    if (!link.socket || link.has_left) continue;
-    link.unheard += passed;
-    if (link.unheard < heartbeat_timeout_) continue;
+    if (!link.socket || link.has_left || link.unheard < heartbeat_timeout_) continue;
     const auto& peers = bootstrap_.peers();
     const Peer& peer = peers[static_cast<std::size_t>(link.rank)];
     const bool is_here = peer.network == peers[static_cast<std::size_t>(bootstrap_.rank())].network;
@@ -327,7 +330,14 @@ bool ControlChannel::report(const JobFailure& failure) {
   }
   broadcast({failure.type, failure.exit_code, failure.text}, -1);
   // Rank 0 decides which failure was first, says it, and answers with it.
-  return !is_hub && wait_for_failure(answer_timeout);
+  return !is_hub && wait_for_answer();
+}
+
+bool ControlChannel::wait_for_answer() {
+  const auto deadline = tcp::Clock::now() + answer_timeout;
+  while (!wait_for_failure(turn))
+    if (hub_is_silent_ || tcp::Clock::now() >= deadline) return false;
+  return true;
 }
 
 void ControlChannel::announce(const std::string& news) {

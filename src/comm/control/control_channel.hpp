@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -82,6 +83,9 @@ class ControlChannel {
   /// The job's first failure, once it is known here.
   std::optional<JobFailure> failure();
 
+  /// Whether rank 0, which says things to all, has missed its last heartbeats; false on itself.
+  bool hub_is_silent() const noexcept { return hub_is_silent_; }
+
   /// On which step the ranks stop.
   StopAgreement& stop() { return stop_; }
   const StopAgreement& stop() const { return stop_; }
@@ -111,12 +115,13 @@ class ControlChannel {
   void send_to(Link& link, const Message& message);
   void lose(const Link& link, const std::string& how);
   void keep_alive();
-  void check_heartbeats(tcp::Clock::duration passed);
+  void check_heartbeats();
   int running_seconds() const;
   void check_stall();
   void check_termination();
   void check_stop_signals();
   bool wait_for_failure(std::chrono::milliseconds limit);
+  bool wait_for_answer();
 
   Bootstrap& bootstrap_;
   ControlHandlers handlers_;
@@ -135,6 +140,7 @@ class ControlChannel {
   std::mutex mutex_;
   std::condition_variable failed_;
   std::optional<JobFailure> failure_;
+  std::atomic<bool> hub_is_silent_ = false;  // rank 0, to the others
   bool leaving_ = false, abandoned_ = false;
   std::optional<tcp::Deadline> termination_;  // of a signal that waits for its cause
   tcp::Clock::time_point last_turn_, next_heartbeat_;

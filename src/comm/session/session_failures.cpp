@@ -136,9 +136,10 @@ void Session::State::fail(const JobFailure& failure) noexcept {
     }
     if (const auto first = control_ ? control_->failure() : std::nullopt)
       exit_code = first->exit_code;
-    // The others get the time to hear it; rank 0 then ends the job.
+    // The others get the time to hear it; rank 0 then ends the job, unless it is silent.
+    const bool ends_job = bootstrap->rank() == 0 || (control_ && control_->hub_is_silent());
     if (bootstrap->size() > 1)
-      std::this_thread::sleep_for(std::chrono::milliseconds(bootstrap->rank() == 0 ? 300 : 2500));
+      std::this_thread::sleep_for(std::chrono::milliseconds(ends_job ? 300 : 2500));
   } catch (...) {
     print_error(failure.text);
   }

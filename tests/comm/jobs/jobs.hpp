@@ -88,6 +88,16 @@ inline void expect_quick_failure(const CommandResult& result) {
   EXPECT_LT(seconds_after_event(result), 10 * timeout_multiplier) << result.output;
 }
 
+/// What a rank takes of a core, by its own word. @param state "takes" where it has nothing to do,
+/// "takes waiting" for another
+inline double core_share(const CommandResult& result, const std::string& backend, int rank,
+                         const std::string& state) {
+  const std::string words = "over " + backend + " rank " + std::to_string(rank) + ' ' + state + ' ';
+  const std::size_t at = result.output.find(words);
+  EXPECT_NE(at, std::string::npos) << words << result.output;
+  return at == std::string::npos ? 1 : std::stod(result.output.substr(at + words.size()));
+}
+
 /// A job of which a rank fails, on the device that is the parameter.
 class MpiFaults : public ::testing::TestWithParam<const char*> {
  protected:

@@ -107,6 +107,16 @@ TEST_P(MpiFaults, StoppedRankRunsIntoATimeoutThatIsShorterThanThatOfHeartbeats) 
   }
 }
 
+// All that ranks tell each other goes through it. They do not wait for its word for longer than its
+// heartbeats have been missed.
+TEST_P(MpiFaults, StoppedRankZeroRunsIntoATimeoutToo) {
+  const auto result =
+      mpi_job(3, std::string("stop --device ") + GetParam(), "LOCKSTEP_TIMEOUT=2 JOB_CULPRIT=0");
+  expect_failure_within(2 + 5, result);
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("timed out after 2000"), HasSubstr("waiting for rank")));
+}
+
 TEST(MpiJob, LateRankIsWaitedFor) {
   const auto result = mpi_job(2, "slow --device cpu", "LOCKSTEP_HEARTBEAT_TIMEOUT=2");
   EXPECT_EQ(result.exit_code, 0) << result.output;
@@ -149,16 +159,6 @@ TEST(MpiJobOnGpus, RankThatOthersWaitForIsNamedWhileItIsWaitedFor) {
             HasSubstr("[rank 0] rank 0 of world: in all_reduce #0"),
             HasSubstr("[rank 1] rank 1 of world: idle"),
             HasSubstr("[rank 2] rank 2 of world: in all_reduce #0")));
-}
-
-// What a rank takes of a core, by its own word. @param state "takes" where it has nothing to do,
-// "takes waiting" for another
-double core_share(const CommandResult& result, const std::string& backend, int rank,
-                  const std::string& state) {
-  const std::string words = "over " + backend + " rank " + std::to_string(rank) + ' ' + state + ' ';
-  const std::size_t at = result.output.find(words);
-  EXPECT_NE(at, std::string::npos) << words << result.output;
-  return at == std::string::npos ? 1 : std::stod(result.output.substr(at + words.size()));
 }
 
 // Neither progress threads nor heartbeats.
