@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <regex>
 #include <string>
 #include <vector>
@@ -32,6 +33,16 @@ class MpiHosts : public ::testing::Test {
                              arguments + " --device cpu");
   }
 };
+
+/// From the first that an output tells of to the last.
+double seconds_between_events(const std::string& output) {
+  const std::string event = "event at ";
+  const std::size_t first = output.find(event), last = output.rfind(event);
+  if (first == last) return std::numeric_limits<double>::infinity();
+  return (std::stod(output.substr(last + event.size())) -
+          std::stod(output.substr(first + event.size()))) /
+         1000;
+}
 
 TEST_F(MpiHosts, SumOverTwoAndThreeHosts) {
   for (const int hosts : {2, 3}) {
@@ -100,10 +111,32 @@ TEST_F(MpiHosts, WhereAHostHasNoMemoryToShareAllExchangeMessages) {
       << result.output;
 }
 
+// Nothing is left of the job on either host, whose processes are all in one namespace: neither of
+// them, nor in the memory that is shared (MPI's own files are MPI's).
 TEST_F(MpiHosts, RankThatIsKilledOnAnotherHostEndsAllAndIsNamed) {
-  const auto result = job(2, 2, "kill", "-x JOB_CULPRIT=2");
-  expect_quick_failure(result);
-  EXPECT_THAT(result.output, HasSubstr("rank 2"));
+  const TemporaryFolder folder;
+  const std::string script = folder / "kill.sh", list = "sh -c 'ls /dev/shm | grep -v ^vader_'",
+                    rank = "grep -qs comm_job_progra /proc/[0-9]*/comm";
+  std::ofstream(script) << "mpirun -x JOB_CULPRIT=2 -np 4 " << program << " kill --device cpu\n"
+                        << "code=$?\n"
+                        << program << " now\ni=0\nwhile [ $i -lt 50 ] && " << rank
+                        << "; do sleep 0.1; i=$((i + 1)); done\n"
+                        << rank << " && echo a process is left\n"
+                        << "echo \"left: $(" << list << "; $HOSTS on 1 " << list << ").\"\n"
+                        << "exit $code\n";
+  const auto result = run_on(2, "--slots 2 sh " + script);
+  EXPECT_NE(result.exit_code, 0) << result.output;
+  EXPECT_LT(seconds_between_events(result.output), 10 * timeout_multiplier) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("rank 2"), HasSubstr("left: ."),
+                                   Not(HasSubstr("a process is left"))));
+}
+
+// Those that lead their hosts, and those that do not.
+TEST_F(MpiHosts, IdleRanksTakeHardlyAnyProcessorTime) {
+  const auto result = job(2, 2, "idle", "-x JOB_COMM=hier");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  for (const int rank : {0, 1, 2, 3})
+    EXPECT_LT(core_share(result, "hier", rank, "takes"), 0.05) << result.output;
 }
 
 TEST_F(MpiHosts, RankThatIsStoppedOnAnotherHostEndsAllAndIsNamed) {
@@ -216,6 +249,39 @@ TEST_F(MpiHosts, CutLinkEndsTheRanksOnBothSides) {
   EXPECT_THAT(result.output, AllOf(HasSubstr("[rank 0] error: rank 1 (host h1"),
                                    HasSubstr("its host does not acknowledge what is sent there"),
                                    HasSubstr("all ranks have ended")));
+}
+
+// In a sum of 16 MiB, of which half crosses the link. mpirun hears nothing of the other host any
+// more, and would end what is left on this one: the ranks write to files, out of its reach.
+TEST_F(MpiHosts, LinkCutWithinASumEndsTheRanksOnBothSides) {
+  const TemporaryFolder folder;
+  const std::string script = folder / "cut_link.sh", rank = folder / "rank.sh",
+                    at = folder / "rank";
+  std::ofstream(rank) << program << " sum-beside-command --device cpu >" << at
+                      << "$OMPI_COMM_WORLD_RANK 2>&1\necho \"ends with $?, $(" << program
+                      << " now)\" >>" << at << "$OMPI_COMM_WORLD_RANK\n";
+  std::ofstream(script)
+      << "JOB_COMMAND='" LOCKSTEP_HOSTS " cut 1' mpirun -x JOB_COMMAND "
+      << "-x LOCKSTEP_HEARTBEAT_TIMEOUT=3 -x JOB_CULPRIT=0 -x JOB_COMM=hier -np 4 "
+      << "setsid --fork --wait sh " << rank << " >/dev/null 2>&1 &\ni=0\n"
+      << "while [ $i -lt 300 ] && [ \"$(cat " << at
+      << "[0-3] 2>/dev/null | grep -c 'ends with')\" != 4 ]; do sleep 0.1; i=$((i + 1)); done\n";
+  run_on(2, "--slots 2 sh " + script);
+  const auto content_of = [&](int number) {
+    std::ifstream file(at + std::to_string(number));
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string of_0 = content_of(0);
+  for (int number = 0; number < 4; ++number) {
+    const std::string text = content_of(number);
+    EXPECT_THAT(text, AllOf(HasSubstr("ends with "), Not(HasSubstr("ends with 0"))));
+    EXPECT_LT(seconds_between_events(of_0 + text), (3 + 5) * timeout_multiplier * machine_load())
+        << text;
+    EXPECT_EQ(lines_of_errors(text), 1) << text;
+    const std::string lost =
+        number < 2 ? "] error: rank [23] \\(host h1, " : "] error: rank 0 \\(host h0, ";
+    EXPECT_TRUE(std::regex_search(text, std::regex(lost))) << text;
+  }
 }
 
 }  // namespace

@@ -67,6 +67,23 @@ int sum_much(ls::Session& session) {
   return 0;
 }
 
+// Large sums without end; a command runs beside them on the culprit.
+int sum_beside_a_command(ls::Session& session) {
+  const Values values(session, 4 << 20);
+  std::thread command;
+  for (int step = 0; step < 100'000; ++step) {
+    if (session.rank() == culprit(session) && step == 5)
+      command = std::thread([&] {
+        happen(session, [](auto&) {
+          if (std::system(std::getenv("JOB_COMMAND")) != 0) std::abort();
+        });
+      });
+    if (step == 6 && command.joinable()) command.detach();
+    session.world()->all_reduce(values.buffer()).synchronize();
+  }
+  return 0;
+}
+
 int compute_alone(ls::Session& session, const Event& event) {
   if (session.rank() == culprit(session)) happen(session, event);
   std::this_thread::sleep_for(std::chrono::seconds(60));
@@ -285,6 +302,7 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"give-up-left-part", give_up_a_part_that_others_left},
     {"sum", sum_ranks},
     {"sum-much", sum_much},
+    {"sum-beside-command", sum_beside_a_command},
     {"threads", tell_threads},
     {"end-before", sum_ranks},
     {"throw",
