@@ -65,7 +65,7 @@ void expect_the_whole_batch(Communicator& group, DType dtype, bool channels_last
 
 TEST_P(SyncBatchNormContract, IsBatchNormOfTheWholeBatch) {
   run([](Communicator& group) {
-    for (const DType dtype : {DType::f64, DType::f32})
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (const bool channels_last : {false, true})
         for (const bool relu : {false, true})
           for (const bool adds : {false, true})
