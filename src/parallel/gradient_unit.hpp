@@ -2,26 +2,32 @@
 
 #include <utility>
 
+#include "lockstep/tensor/tensor.hpp"
+
 namespace lockstep::parallel {
 
-/// For its scope, gradients on the calling thread are those of a rank's loss in units of its first
-/// weight, which another rank may have another of: what exchanges them within backward must not
-/// add these up.
+/// For its scope, gradients on the calling thread are in a unit of this rank's own, the weight of
+/// its first micro-batch: what exchanges them within backward multiplies what it gives by the unit,
+/// and divides what it gets.
 class GradientUnit {
  public:
-  /// @param weight of the first micro-batch; 0: none, or not known.
-  explicit GradientUnit(double weight) noexcept : before_(std::exchange(current_, weight)) {}
+  /// @param unit one element in f64; undefined: gradients are in the same unit on all ranks.
+  explicit GradientUnit(Tensor unit)
+      : unit_(std::move(unit)),
+        before_(std::exchange(current_, unit_.defined() ? &unit_ : nullptr)) {}
   GradientUnit(const GradientUnit&) = delete;
   GradientUnit& operator=(const GradientUnit&) = delete;
   ~GradientUnit() { current_ = before_; }
 
-  /// The gradients are scaled alike on all ranks after all.
-  static void forget() noexcept { current_ = 0; }
-  static double current() noexcept { return current_; }
+  /// The unit is the same on all ranks after all.
+  static void forget() noexcept { current_ = nullptr; }
+  /// Null where it is the same on all ranks.
+  static const Tensor* current() noexcept { return current_; }
 
  private:
-  static inline thread_local double current_ = 0;
-  double before_;
+  static inline thread_local const Tensor* current_ = nullptr;
+  Tensor unit_;
+  const Tensor* before_;
 };
 
 }  // namespace lockstep::parallel

@@ -58,7 +58,7 @@ void Reducer::backward(const Tensor& loss, const Tensor& weight, double known) {
     weighted_ = std::move(weighted);
   }
   try {
-    const GradientUnit unit(unit_.defined() ? 0 : weighted_->known);  // the first one is compared
+    const GradientUnit unit(tree_ ? Tensor() : weighted_->unit);
     loss.backward(weighted_->seed);
   } catch (...) {
     weighted_.reset();

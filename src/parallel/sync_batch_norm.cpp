@@ -30,13 +30,6 @@ std::string label_of(const BatchNormCall& call, bool gradient_of_x, Communicator
   return place.empty() ? label : lockstep::detail::concat(label, " in ", place);
 }
 
-/// What its backward is to them. Gradients in units that differ are no gradients of one batch.
-std::string label_of_gradient(const std::string& label) {
-  const double unit = GradientUnit::current();
-  const std::string words = "gradient of " + label;
-  return unit > 0 ? lockstep::detail::concat(words, " by a first weight of ", unit) : words;
-}
-
 Tensor at_least_one(const Tensor& x) {
   return clamp(x, 1.0, std::numeric_limits<double>::infinity());
 }
@@ -46,6 +39,18 @@ Tensor at_least_one(const Tensor& x) {
 Tensor awaited(TensorWork work, const std::shared_ptr<StepTimes>& step) {
   if (step) step->add(work.work());
   return work.wait();
+}
+
+/// Sums of gradients over all ranks, in this rank's unit.
+Tensor sum_over_ranks(const Tensor& own, Communicator& group, const std::string& label,
+                      const std::shared_ptr<StepTimes>& step) {
+  const auto sum = [&](const Tensor& sums) {
+    return awaited(all_reduce_async(sums, group, comm::ReduceOp::sum(), "gradient of " + label),
+                   step);
+  };
+  if (!GradientUnit::current()) return sum(own);
+  const Tensor unit = GradientUnit::current()->to(own.dtype());
+  return sum(own * unit) / unit;
 }
 
 /// Moments of the whole batch, [C].
@@ -112,50 +117,49 @@ Tensor sync_batch_norm(const Tensor& x_in, const Tensor& running_mean, const Ten
   const Tensor& weight = call[1];
   const Tensor y = normalised(call, x, batch.mean, batch.variance, options);
   if (!call.recording()) return y;
-  return call.record(y, [group, label, step = StepTimes::current(), relu = options.relu,
-                         eps = options.eps, x = SavedTensor(x), weight = SavedTensor(weight),
-                         mean = SavedTensor(batch.mean), variance = SavedTensor(batch.variance),
-                         count = SavedTensor(batch.count), y = result_if(options.relu, y)](
-                            const Tensor& dy_in, InputGradients& inputs) {
-    const Tensor& input = x.get();
-    const std::int64_t channels = input.size(1);
-    const Tensor dy = ordered(dy_in, !input.is_contiguous());
-    BatchNormGradients gradients(inputs, input, relu);
-    const Tensor sums = zeros({2, channels}, mean.get().options());
-    const Tensor plain = sums[0], product = sums[1];
-    const auto& kernels = backend_of(dy).batch_norm;
-    const bool any = input.numel() > 0;
-    if (any)
-      kernels.gradient_sums({.dy_sum = plain.view(),
-                             .product_sum = product.view(),
-                             .dy = dy.view(),
-                             .x = input.view(),
-                             .mean = mean.get().view(),
-                             .variance = variance.get().view(),
-                             .eps = eps,
-                             .relu = relu_of(y, gradients)},
-                            stream_of(dy));
-    // On all ranks or on none: it is part of the label.
-    if (inputs.wanted(0)) {
-      const Tensor total = awaited(
-          all_reduce_async(sums, *group, comm::ReduceOp::sum(), label_of_gradient(label)), step);
-      const Tensor means = total / at_least_one(count.get()).to(total.dtype());
-      if (any)
-        kernels.input_gradient({.dx = gradients.dx.view(),
-                                .dy = relu ? gradients.dz.view() : dy.view(),
-                                .x = input.view(),
-                                .weight = view_or_absent(weight.get()),
-                                .mean = mean.get().view(),
-                                .variance = variance.get().view(),
-                                .dy_mean = means[0].view(),
-                                .product_mean = means[1].view(),
-                                .eps = eps},
-                               stream_of(dy));
-    }
-    inputs.set(1, product);
-    inputs.set(2, plain);
-    gradients.set(inputs, dy);
-  });
+  return call.record(
+      y, [group, label, step = StepTimes::current(), relu = options.relu, eps = options.eps,
+          x = SavedTensor(x), weight = SavedTensor(weight), mean = SavedTensor(batch.mean),
+          variance = SavedTensor(batch.variance), count = SavedTensor(batch.count),
+          y = result_if(options.relu, y)](const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor& input = x.get();
+        const std::int64_t channels = input.size(1);
+        const Tensor dy = ordered(dy_in, !input.is_contiguous());
+        BatchNormGradients gradients(inputs, input, relu);
+        const Tensor sums = zeros({2, channels}, mean.get().options());
+        const Tensor plain = sums[0], product = sums[1];
+        const auto& kernels = backend_of(dy).batch_norm;
+        const bool any = input.numel() > 0;
+        if (any)
+          kernels.gradient_sums({.dy_sum = plain.view(),
+                                 .product_sum = product.view(),
+                                 .dy = dy.view(),
+                                 .x = input.view(),
+                                 .mean = mean.get().view(),
+                                 .variance = variance.get().view(),
+                                 .eps = eps,
+                                 .relu = relu_of(y, gradients)},
+                                stream_of(dy));
+        // On all ranks or on none: it is part of the label.
+        if (inputs.wanted(0)) {
+          const Tensor total = sum_over_ranks(sums, *group, label, step);
+          const Tensor means = total / at_least_one(count.get()).to(total.dtype());
+          if (any)
+            kernels.input_gradient({.dx = gradients.dx.view(),
+                                    .dy = relu ? gradients.dz.view() : dy.view(),
+                                    .x = input.view(),
+                                    .weight = view_or_absent(weight.get()),
+                                    .mean = mean.get().view(),
+                                    .variance = variance.get().view(),
+                                    .dy_mean = means[0].view(),
+                                    .product_mean = means[1].view(),
+                                    .eps = eps},
+                                   stream_of(dy));
+        }
+        inputs.set(1, product);
+        inputs.set(2, plain);
+        gradients.set(inputs, dy);
+      });
 }
 
 }  // namespace lockstep::parallel
