@@ -88,6 +88,15 @@ void undo(const fs::path& saved, const fs::path& place, const fs::path& old, boo
     file_calls.rename(old.c_str(), place.c_str());
 }
 
+/// Half-written notes of a checkpoint, which nobody comes to finish.
+void find_half_notes(const fs::path& checkpoint, std::vector<fs::path>& found) {
+  const std::string begin = detail::concat(".", verification_name, ".tmp-");
+  std::error_code error;  // what cannot be looked into is told when it is read
+  for (fs::directory_iterator entry(checkpoint, error), end; !error && entry != end;
+       entry.increment(error))
+    if (entry->path().filename().string().starts_with(begin)) found.push_back(entry->path());
+}
+
 }  // namespace
 
 void sync_folder(const fs::path& folder) {
@@ -198,6 +207,8 @@ void RunFolder::clean_up() const {
         name.starts_with(deleting_prefix) ||
         name.starts_with(detail::concat(".", latest_name, ".tmp-")))
       left.push_back(entry.path());
+    else if (step_of_name(name))
+      find_half_notes(entry.path(), left);
   }
   if (!left.empty()) sync_folder(folder_);  // names that a killed save gave, before others go
   for (const fs::path& path : left) {

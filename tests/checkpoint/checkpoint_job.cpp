@@ -9,14 +9,16 @@
 // code 75. --mark STEP: it sends SIGSTOP to itself before and behind the save of that step, for who
 // traces it.
 // --other-state R: rank R alone adds a state before its second save. --snapshots MEMORY: in the
-// place of checkpoints it takes snapshots in memory. Prints "resumed STEP HASH", and for each step
-// "step STEP HASH" and, once durable, "saved STEP". A run that ends prints "end HASH".
+// place of checkpoints it takes snapshots in memory. Prints "orphan NAME" of each file that a save
+// left behind which was killed, "resumed STEP HASH", and for each step "step STEP HASH" and, once
+// durable, "saved STEP". A run that ends prints "end HASH".
 
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <span>
@@ -142,6 +144,10 @@ int main(int argc, char** argv) {
     const auto tell = [&](const std::string& line) {
       if (session.is_main()) std::cout << line << std::endl;
     };
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(argv[1])) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with(".") && name != ".lock") tell("orphan " + entry.path().string());
+    }
     std::int64_t other = 0;
     run.resume();
     tell("resumed " + std::to_string(run.steps()) + " " + hash_of(run));

@@ -66,6 +66,8 @@ class KilledJob {
   testing::CommandResult run(const std::string& before, const std::string& behind) {
     auto result = run_command(before + command(folder_ / "run", steps) + behind, 60);
     const Told told = parse(result.output);
+    EXPECT_EQ(result.output.find("orphan"), std::string::npos)
+        << "what the save before left is not cleaned up: " << result.output;
     if (told.resumed >= 0) {
       EXPECT_GE(told.resumed, saved_) << "a checkpoint that was durable is lost";
       EXPECT_EQ(told.resumed_hash, reference_.hashes[told.resumed]) << told.resumed;
@@ -112,6 +114,9 @@ TEST_P(CheckpointKills, AtEveryCallLeaveTheNewestOrTheOneBefore) {
   int number = 1;
   // Those of the first three saves, the second and third being over others.
   for (; number <= 120; ++number)
+    EXPECT_EQ(job.run("", " --kill-at " + std::to_string(number)).exit_code, 137) << number;
+  // Those of a load, which notes that the checkpoint is whole.
+  for (number = 1; number <= 8; ++number)
     EXPECT_EQ(job.run("", " --kill-at " + std::to_string(number)).exit_code, 137) << number;
   job.finish();
 }

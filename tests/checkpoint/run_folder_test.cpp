@@ -5,6 +5,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +14,11 @@
 #include "checkpoint/thread_job.hpp"
 #include "checkpoint/verification.hpp"
 #include "io/file_calls.hpp"
+#include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/checkpoint/folder.hpp"
 #include "lockstep/checkpoint/manager.hpp"
+#include "lockstep/checkpoint/states.hpp"
+#include "lockstep/io/sharded_safetensors.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/observe/log.hpp"
 #include "runtime/background_failure.hpp"
@@ -237,6 +241,37 @@ TEST(RunFolder, GetsNoCheckpointOnceAFailureIsKnownThatNobodyWasTold) {
     EXPECT_EQ(manager.error(), "");
     EXPECT_EQ(manager.load_newest(), 3);
   });
+}
+
+// Inference, or an evaluation, may read a checkpoint that is being saved anew.
+TEST(RunFolder, SavingAStepAgainLeavesTheFilesThatOthersHaveOpenAsTheyWere) {
+  using Opened = io::ShardedSafetensors;
+  for (const bool exchanges : {true, false}) {
+    SCOPED_TRACE(exchanges);
+    const testing::TemporaryFolder folder;
+    const auto layer = nn::make<nn::Linear>(64, 64);
+    testing::run_job(1, [&](const CommunicatorPtr& group) {
+      const NoGradGuard no_recording;
+      Manager manager(folder / "run", group, {.asynchronous = false, .read_back = false});
+      manager.add("model", *layer);
+      const auto save = [&](float weight) {
+        Tensor(layer->weight).fill_(weight);
+        manager.save(1);
+        ASSERT_EQ(manager.error(), "");
+      };
+      const auto weight_in = [](const Opened& opened) {
+        return opened.tensor("weight").to_vector<float>();
+      };
+      save(1);
+      const Opened first = Opened::open(folder / "run/step-1");
+      if (!exchanges)
+        io::file_calls.exchange = [](const char*, const char*) { return errno = EINVAL, -1; };
+      save(2);
+      io::file_calls = {};
+      EXPECT_EQ(weight_in(first), std::vector<float>(64 * 64, 1));
+      EXPECT_EQ(weight_in(Opened::open(folder / "run/step-1")), std::vector<float>(64 * 64, 2));
+    });
+  }
 }
 
 TEST(RunFolder, ThatHasVanishedIsTold) {
