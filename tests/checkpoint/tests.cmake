@@ -13,7 +13,7 @@ if(LOCKSTEP_WITH_MPI)
   target_compile_definitions(test_checkpoint PRIVATE LOCKSTEP_MPIEXEC="${MPIEXEC_EXECUTABLE}")
 endif()
 
-# Skipped where Python has no safetensors.
+# Skipped where LOCKSTEP_PYTHON has no safetensors and numpy; .ci/run gives one that does.
 add_test(NAME Checkpoint.PythonOpensEveryFileOfTensors
          COMMAND "${LOCKSTEP_PYTHON}" "${CMAKE_CURRENT_LIST_DIR}/open_checkpoint.py"
                  $<TARGET_FILE:checkpoint_job>)
