@@ -1,8 +1,10 @@
 // How fast a DataLoader hands out batches, and how long a training step waits for them. Beside each
 // case stands a copy that reads and writes as many bytes, in turns with it.
 //
-//     benchmark_loader [--json] [CASE...]
+//     benchmark_loader [--json] [CASE...]      tokens, images, order
 //     benchmark_loader --serve CASE FOLDER
+//
+// The case order, which has no second form, is what the order of a billion samples costs.
 //
 // The second form writes the case's data to FOLDER and then answers the lines on standard input:
 // "check W", "epoch W", "consume W" and "copy W" for W workers. benchmarks/peers/compare.py
@@ -20,6 +22,7 @@
 #include "support/copy_rate.hpp"
 #include "support/device.hpp"
 #include "support/loader_cases.hpp"
+#include "support/order_case.hpp"
 #include "support/serve.hpp"
 
 namespace {
@@ -137,9 +140,13 @@ int main(int argc, char** argv) try {
     serve(words[0], words[1]);
     return 0;
   }
-  if (words.empty()) words = {"tokens", "images"};
+  if (words.empty()) words = {"tokens", "images", "order"};
   const OwnFolder folder;
   for (const std::string& name : words) {
+    if (name == "order") {
+      benchmark::measure_order(report);
+      continue;
+    }
     const auto item = benchmark::loader_case(name, folder.path());
     for (const int workers : {0, 1, 2}) measure_case(report, item, name, workers);
   }

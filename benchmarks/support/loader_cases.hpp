@@ -101,7 +101,8 @@ inline LoaderCase image_loader_case() {
 inline LoaderCase loader_case(const std::string& name, const std::filesystem::path& folder) {
   if (name == "tokens") return token_loader_case(folder);
   if (name == "images") return image_loader_case();
-  LOCKSTEP_THROW(InvalidArgument, "no loader case '", name, "'; there are tokens and images");
+  LOCKSTEP_THROW(InvalidArgument, "no loader case '", name,
+                 "'; there are tokens, images and, not to be served, order");
 }
 
 }  // namespace lockstep::benchmark
