@@ -5,6 +5,10 @@
 // and without, in turn, and how much of the processors over all ranks.
 //
 //     mpirun -np 2 benchmark_checkpoint --folder /tmp/x --layers 8 --width 2048
+//     RANK=0 WORLD_SIZE=1 benchmark_checkpoint --serve --folder /tmp/x --layers 30 --width 2032
+//
+// The second form answers requests (support/checkpoint_requests.hpp) on the standard input of each
+// rank; benchmarks/peers/checkpoint.py has them take turns with dd and PyTorch.
 
 #include <algorithm>
 #include <chrono>
@@ -24,79 +28,41 @@
 #include <lockstep/lockstep.hpp>
 #include <nlohmann/json.hpp>
 
+#include "support/checkpoint_requests.hpp"
+#include "support/checkpoint_training.hpp"
 #include "support/device.hpp"
+#include "support/serve.hpp"
 
 namespace ls = lockstep;
+
+using ls::benchmark::CheckpointTraining, ls::benchmark::largest, ls::benchmark::slowest;
 
 namespace {
 
 struct Options {
   std::filesystem::path folder = "checkpoints";
-  std::int64_t layers = 8, width = 2048, batch = 64, rounds = 5, steps = 8;
+  CheckpointTraining::Sizes sizes;
+  std::int64_t rounds = 5, steps = 8;
+  bool serves = false;
 };
 
 Options parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string_view name = argv[i], value = argv[i + 1];
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view name = argv[i];
+    if (name == "--serve") options.serves = true;
+    if (name == "--serve" || name == "--json" || i + 1 == argc) continue;
+    const std::string_view value = argv[++i];
     const auto number = [&] { return std::stoll(std::string(value)); };
     if (name == "--folder") options.folder = value;
-    if (name == "--layers") options.layers = number();
-    if (name == "--width") options.width = number();
-    if (name == "--batch") options.batch = number();
+    if (name == "--layers") options.sizes.layers = number();
+    if (name == "--width") options.sizes.width = number();
+    if (name == "--batch") options.sizes.batch = number();
     if (name == "--rounds") options.rounds = number();
     if (name == "--steps") options.steps = number();
   }
   return options;
 }
-
-double seconds(const std::function<void()>& body) {
-  const auto start = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double largest(ls::comm::Communicator& group, double value) {
-  return ls::comm::all_reduce_scalar(group, value, ls::comm::ReduceOp::max());
-}
-
-/// The time of the slowest rank.
-double slowest(ls::comm::Communicator& group, const std::function<void()>& body) {
-  group.barrier().wait();
-  return largest(group, seconds(body));
-}
-
-/// Linear layers with AdamW: a third of the state is weights, and the rest moments.
-class Training {
- public:
-  Training(const ls::CommunicatorPtr& group, const Options& options)
-      : net_(ls::nn::make<ls::nn::Sequential>()),
-        x_(ls::randn({options.batch, options.width})),
-        ddp_((fill(options), net_), group),
-        optimizer_(ddp_.named_parameters(), {.lr = 1e-4}) {}
-
-  void step() {
-    optimizer_.zero_grad();
-    const ls::Tensor y = ddp_(x_);
-    (y * y).mean().backward();
-    optimizer_.step();
-  }
-  void add_to(ls::checkpoint::Manager& checkpoints) {
-    checkpoints.add("model", ddp_);
-    checkpoints.add("optimizer", optimizer_, ddp_);
-  }
-
- private:
-  void fill(const Options& options) {
-    for (std::int64_t i = 0; i < options.layers; ++i)
-      net_->append(ls::nn::make<ls::nn::Linear>(options.width, options.width));
-  }
-
-  ls::nn::ModulePtr<ls::nn::Sequential> net_;
-  ls::Tensor x_;
-  ls::DistributedDataParallel<ls::nn::Sequential> ddp_;
-  ls::optim::AdamW optimizer_;
-};
 
 /// Each rank's own file, of its share of the state.
 class Disk {
@@ -138,7 +104,7 @@ struct BesideTraining {
   double reading_back = 0, speed_while_reading_back = 0;
 };
 
-BesideTraining beside_training(ls::comm::Communicator& world, Training& training,
+BesideTraining beside_training(ls::comm::Communicator& world, CheckpointTraining& training,
                                ls::checkpoint::Manager& checkpoints,
                                const std::filesystem::path& folder, std::int64_t number,
                                std::int64_t steps) {
@@ -186,7 +152,8 @@ Cost cost_of_step(ls::comm::Communicator& world, std::int64_t steps,
 }
 
 /// Steps without and with a snapshot in memory behind each.
-nlohmann::ordered_json snapshots(ls::Session& session, Training& training, const Options& options) {
+nlohmann::ordered_json snapshots(ls::Session& session, CheckpointTraining& training,
+                                 const Options& options) {
   ls::checkpoint::Manager manager(
       options.folder / "snapshots", session.host_world(),
       {.interval = ls::checkpoint::SaveInterval::every_steps(std::int64_t{1} << 40),
@@ -210,13 +177,13 @@ nlohmann::ordered_json snapshots(ls::Session& session, Training& training, const
 
 int run(ls::Session& session, const Options& options) {
   ls::comm::Communicator& world = *session.host_world();
-  Training training(session.host_world(), options);
+  CheckpointTraining training(session.host_world(), options.sizes);
   ls::checkpoint::Manager checkpoints(options.folder, session.host_world(), {.keep_last = 1});
   training.add_to(checkpoints);
   ls::checkpoint::Manager reader(options.folder / "none", session.host_world());
   for (const char* name : {"model", "optimizer"}) reader.add(name, unused_state());
   for (int i = 0; i < 3; ++i) training.step();
-  const double megabytes = double(options.layers * options.width * (options.width + 1)) * 12 / 1e6;
+  const double megabytes = options.sizes.state_megabytes();
   const Disk disk(options.folder, session.rank(), megabytes / session.size());
   checkpoints.save_if_due(0);  // gets its memory
   training.step();
@@ -257,6 +224,10 @@ int run(ls::Session& session, const Options& options) {
                                           {"durable_gb_s", megabytes / 1e3 / durable},
                                           {"dd_read_gb_s", all / disk_read},
                                           {"verified_read_gb_s", megabytes / 1e3 / read},
+                                          {"durable_over_dd",
+                                           megabytes / 1e3 / durable * disk_write / all},
+                                          {"verified_read_over_dd",
+                                           megabytes / 1e3 / read * disk_read / all},
                                           {"load_from_page_cache_gb_s", megabytes / 1e3 / load}}
                        .dump()
                 << std::endl;
@@ -268,6 +239,12 @@ int run(ls::Session& session, const Options& options) {
   return 0;
 }
 
+int serve(ls::Session& session, const Options& options) {
+  ls::benchmark::CheckpointRequests rank(session, options.folder, options.sizes);
+  ls::benchmark::serve_requests([&](const std::string& line) { return rank.answer(line); });
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -275,5 +252,7 @@ int main(int argc, char** argv) {
   if (ls::benchmark::has_no_gpu_case(report, argc, argv, "it trains over the host's group"))
     return 0;
   const Options options = parse(argc, argv);
-  return ls::Session::run(argc, argv, [&](ls::Session& session) { return run(session, options); });
+  return ls::Session::run(argc, argv, [&](ls::Session& session) {
+    return options.serves ? serve(session, options) : run(session, options);
+  });
 }

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,12 +27,14 @@
 #include "lockstep/nn/distributed_data_parallel.hpp"
 #include "lockstep/parallel/power_sgd.hpp"
 #include "support/device.hpp"
+#include "support/process_memory.hpp"
 #include "support/serve.hpp"
 #include "support/train_cases.hpp"
 
 namespace {
 
 using namespace lockstep;
+using benchmark::forget_peak_memory, benchmark::memory_mb;
 using Gpt = models::Gpt2;
 using Clock = std::chrono::steady_clock;
 
@@ -64,17 +65,6 @@ DistributedDataParallelOptions options_of(const std::string& mode) {
   if (mode.starts_with("zero")) options.zero_stage = mode.back() - '0';
   return options;
 }
-
-/// A field of /proc/self/status, in MB.
-double memory_mb(const std::string& field) {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;)
-    if (double kilobytes = 0; word == field + ":" && status >> kilobytes) return kilobytes / 1e3;
-  return 0;
-}
-
-/// From now on VmHWM is the most that the process has from now on.
-void forget_peak_memory() { std::ofstream("/proc/self/clear_refs") << 5; }
 
 /// Of all threads.
 double processor_seconds() {

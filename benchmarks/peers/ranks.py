@@ -1,4 +1,4 @@
-"""Two ranks of a training that work on request, so that several libraries can take turns."""
+"""Ranks of a training that work on request, so that several libraries can take turns."""
 
 import json
 import os
@@ -18,20 +18,23 @@ def free_port():
 
 
 class Ranks:
-    """Two processes with a core each, that answer every line they are given with one JSON object."""
+    """Processes that answer every line they are given with one JSON object: two with a core each, or
+    one with all cores."""
 
-    def __init__(self, command):
+    def __init__(self, command, size=2):
         hosts = os.environ.get("HOSTS")
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
-                       "WORLD_SIZE": "2", "MASTER_ADDR": "10.98.0.1" if hosts else "127.0.0.1",
+        environment = {**os.environ, "OMP_NUM_THREADS": str(os.cpu_count() if size == 1 else 1),
+                       "OMP_WAIT_POLICY": "passive", "WORLD_SIZE": str(size),
+                       "MASTER_ADDR": "10.98.0.1" if hosts else "127.0.0.1",
                        "MASTER_PORT": str(free_port()), "LOCKSTEP_JOB_TOKEN": "benchmark",
                        "LOCKSTEP_SIM_DEVICES": "0", "GLOO_SOCKET_IFNAME": "e0" if hosts else "lo"}
         self.command = command
         self.processes = [
-            subprocess.Popen([*([hosts, "on", str(rank)] if hosts else []), "taskset", "-c",
-                              str(rank), *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                             text=True, env={**environment, "RANK": str(rank)})
-            for rank in range(2)]
+            subprocess.Popen([*([hosts, "on", str(rank)] if hosts else []),
+                              *(["taskset", "-c", str(rank)] if size > 1 else []), *command],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                             env={**environment, "RANK": str(rank)})
+            for rank in range(size)]
 
     def wait_until_ready(self):
         for process in self.processes:
@@ -39,8 +42,9 @@ class Ranks:
                 self.stop()
                 raise RuntimeError(f"{' '.join(self.command)} did not start")
 
-    def ask(self, request, ranks=(0, 1)):
+    def ask(self, request, ranks=None):
         """Answers in rank order; the seconds of the first are those of the slowest."""
+        ranks = range(len(self.processes)) if ranks is None else ranks
         for rank in ranks:
             self.processes[rank].stdin.write(request + "\n")
             self.processes[rank].stdin.flush()

@@ -23,7 +23,8 @@ from torch_train_step import Gpt2
 
 def memory_mb(field):
     with open("/proc/self/status", encoding="ascii") as status:
-        return next(int(line.split()[1]) / 1e3 for line in status if line.startswith(field + ":"))
+        return next(int(line.split()[1]) * 1024 / 1e6
+                    for line in status if line.startswith(field + ":"))
 
 
 def forget_peak_memory():
