@@ -31,7 +31,18 @@ TEST(Socket, ListensOnTheInterfaceAskedFor) {
   EXPECT_GT(local_endpoint(listener).port, 0);
 }
 
+/// UBSan needs a pipe to see of which type an object is, once for each type: it sees those of
+/// errors here, as long as there are files.
+void show_errors_to_sanitizers() {
+  try {
+    LOCKSTEP_THROW(TooManyFiles, "none is to be had, of ", 1);
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("none"));
+  }
+}
+
 TEST(Socket, SaysThatTheProcessMayOpenNoMoreFiles) {
+  show_errors_to_sanitizers();
   const Socket listener = listen_on({"127.0.0.1", 0});
   const Socket peer = connected_to(listener);
   rlimit before{};
@@ -50,6 +61,7 @@ TEST(Socket, SaysThatTheProcessMayOpenNoMoreFiles) {
 }
 
 TEST(Socket, SaysSoAtOnceWhereItCannotConnectForWantOfFiles) {
+  show_errors_to_sanitizers();
   const Socket listener = listen_on({"127.0.0.1", 0});
   const Endpoint there = local_endpoint(listener);
   rlimit before{};
