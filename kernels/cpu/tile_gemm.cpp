@@ -143,6 +143,18 @@ LOCKSTEP_TILE_TARGET void add_row(float* to, const float* from, float factor, st
   }
 }
 
+LOCKSTEP_TILE_TARGET void add_row(float* to, const BFloat16* from, float factor,
+                                  std::int64_t count) {
+  const __m512 by = _mm512_set1_ps(factor);
+  for (std::int64_t i = 0; i < count; i += tile_side) {
+    const auto mask = static_cast<__mmask16>((1u << std::min(count - i, tile_side)) - 1);
+    const __m512i words = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + i));
+    const __m512 sum = _mm512_fmadd_ps(by, _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)),
+                                       _mm512_maskz_loadu_ps(mask, to + i));
+    _mm512_mask_storeu_ps(to + i, mask, sum);
+  }
+}
+
 LOCKSTEP_TILE_TARGET void store_row(BFloat16* to, const float* from, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += step_depth) {
     const std::int64_t left = std::min(count - i, step_depth);
@@ -299,9 +311,16 @@ class TileGemm {
     }
     if (call_.beta != 0) {
       const ArrayView& before = call_.addend ? call_.addend : out;
-      load_row(spare, before, row * before.strides[1] + part.column * before.strides[2],
-               before.strides[2], part.columns);
-      add_row(sums, spare, static_cast<float>(call_.beta), part.columns);
+      const std::int64_t at = row * before.strides[1] + part.column * before.strides[2];
+      const auto beta = static_cast<float>(call_.beta);
+      if (before.strides[2] != 1) {
+        load_row(spare, before, at, before.strides[2], part.columns);
+        add_row(sums, spare, beta, part.columns);
+      } else if (before.dtype == DType::bf16) {
+        add_row(sums, before.as<const BFloat16>() + at, beta, part.columns);
+      } else {
+        add_row(sums, before.as<const float>() + at, beta, part.columns);
+      }
     }
     store(out, row * out.strides[1] + part.column);
   }
