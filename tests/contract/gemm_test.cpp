@@ -223,6 +223,29 @@ TEST_P(GemmContract, AddsAnotherArray) {
   EXPECT_EQ(out.get(), addend.get());
 }
 
+// Where the batch joins the rows of one product the addend may not.
+TEST_P(GemmContract, AddsTheSameArrayToEachOfABatch) {
+  const Sizes s{6, 4, 40, 64};
+  auto a = array({s.batch, s.rows, s.depth}).randomize(1), one = array({1, s.depth, s.columns});
+  one.randomize(2);
+  auto addend = array({1, s.rows, s.columns}).randomize(3);
+  auto out = array({s.batch, s.rows, s.columns});
+  ArrayView b = one, added = addend;
+  for (ArrayView* view : {&b, &added}) {
+    view->shape[0] = s.batch;
+    view->strides[0] = 0;
+  }
+  Values repeated;
+  for (int i = 0; i < s.batch; ++i)
+    for (const double value : one.get()) repeated.push_back(value);
+  Values expected = naive(s, a.get(), repeated);
+  const Values each = addend.get();
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += each[i % each.size()];
+  run({.out = out, .a = a, .b = b, .beta = 1, .addend = added});
+  EXPECT_TRUE(close(out.get(), expected, tolerance(8)));
+  EXPECT_EQ(addend.get(), each);
+}
+
 // Fused kernels load the bias as vectors of 16 bytes (PyTorch pull request 194497).
 TEST_P(GemmContract, TheBiasMayStartAnywhereInMemory) {
   const Sizes s{1, 9, 16, 12};

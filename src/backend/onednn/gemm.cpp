@@ -39,12 +39,20 @@ bool normalise(ArrayView& view) {
   return rows || columns;
 }
 
+bool joins(const ArrayView& view, std::int64_t rows) {
+  return view.strides[0] == rows * view.strides[1];
+}
+
 /// Joins the batch to the rows where b is the same for all: one large product beats many small.
-void fold_batch(GemmArguments& call) {
+/// An addend that lies otherwise is copied into the result first.
+void fold_batch(GemmArguments& call, StreamRef stream) {
   const std::int64_t batch = call.out.shape[0], rows = call.out.shape[1];
   if (batch == 1 || call.b.strides[0] != 0) return;
-  for (const ArrayView* view : {&call.out, &call.a, &call.addend})
-    if (*view && view->strides[0] != rows * view->strides[1]) return;
+  if (!joins(call.out, rows) || !joins(call.a, rows)) return;
+  if (call.addend && !joins(call.addend, rows)) {
+    cpu().elementwise.copy({.out = call.out, .in = call.addend}, stream);
+    call.addend = {};
+  }
   for (ArrayView* view : {&call.out, &call.a, &call.addend, &call.aux}) {
     if (!*view) continue;
     view->shape[0] = 1;
@@ -229,7 +237,7 @@ void multiply_arrays(const GemmArguments& call, StreamRef stream) {
   if (!fits(call)) return cpu().gemm.multiply(call, stream);
   if (call.out.numel() == 0) return;
   GemmArguments folded = call;
-  fold_batch(folded);
+  fold_batch(folded, stream);
   if (cpu_kernels::multiply_in_tiles(folded)) return;
   if (folded.addend) {
     cpu().elementwise.copy({.out = folded.out, .in = folded.addend}, stream);
