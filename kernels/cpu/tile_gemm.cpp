@@ -23,15 +23,18 @@ namespace {
 using kernels::Epilogue;
 using kernels::GemmArguments;
 
-// Up to this many multiply-adds oneDNN's primitives, or none, are as fast.
+// Below these oneDNN's primitives, or none, are as fast: few multiply-adds; half a panel's rows or
+// columns, and what was packed, used once; results that take longer to be stored than computed; and
+// beyond the last, sums so long that they are worth being cut among threads.
 constexpr std::int64_t least_work = std::int64_t{1} << 20;
+constexpr std::int64_t least_side = 64, least_area = 4096, most_depth_of_side = 32;
 constexpr std::int64_t most_whole = std::int64_t{1} << 25;  // elements of the operand packed whole
 // A block of the depth of a panel of b stays in the first-level cache, one of all that is packed
 // part by part, with the sums of a chunk, in the second. Fixed: the order of additions depends on
 // them alone.
 constexpr std::int64_t inner_steps = 8, outer_steps = 64;
 constexpr std::int64_t kept_panels = 2;
-constexpr std::int64_t most_panels = 4, chunk_panels = 16;
+constexpr std::int64_t most_panels = 4, most_chunk_panels = 16, least_chunk_panels = 4;
 
 constexpr std::int64_t step_depth = 2 * tile_pairs;
 constexpr std::int64_t step_elements = step_bytes / 2;
@@ -194,8 +197,7 @@ class TileGemm {
       b_.is_b = true;
     }
     whole_is_b_ = b_.count < a_.count || (b_.count == a_.count && a_.inner == 1);
-    panels_ = std::min(most_panels, part().panels());
-    while (panels_ > 1 && parts_of(part().panels(), panels_) < 2 * num_threads()) panels_ /= 2;
+    cut();
   }
 
   /// The operand that is packed at once, the smaller one.
@@ -210,8 +212,9 @@ class TileGemm {
     parallel_for(packed.count, 1, [&](std::int64_t begin, std::int64_t end) {
       pack({packed.step(begin, 0), end - begin, steps}, whole(), begin * block_side, 0, steps);
     });
-    parallel_for(parts_of(part().panels(), panels_), 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) run_part(packed, i * panels_);
+    parallel_for(parts() * groups_, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        run_part(packed, i / groups_ * panels_, i % groups_);
     });
   }
 
@@ -221,13 +224,33 @@ class TileGemm {
             view.shape[outer],         view.shape[3 - outer], is_b};
   }
   const Factor& part() const { return whole_is_b_ ? a_ : b_; }
+  std::int64_t parts() const { return parts_of(part().panels(), panels_); }
+  std::int64_t chunks() const { return parts_of(whole().panels(), chunk_panels_); }
 
-  /// Panels [first, first + panels_) of the operand that is packed part by part, by all others.
-  void run_part(const Panels& whole, std::int64_t first) const {
+  /// Into two pieces of work a thread, of which each packs its part; so in few of them for each.
+  void cut() {
+    panels_ = std::min(most_panels, part().panels());
+    chunk_panels_ = std::min(most_chunk_panels, whole().panels());
+    const std::int64_t wanted = num_threads() == 1 ? 1 : 2 * num_threads();
+    while (parts() * groups_ < wanted) {
+      if (groups_ < chunks())
+        groups_ = std::min(2 * groups_, chunks());
+      else if (chunk_panels_ > least_chunk_panels)
+        chunk_panels_ = parts_of(chunk_panels_, 2);
+      else if (panels_ > 1)
+        panels_ = parts_of(panels_, 2);
+      else
+        break;
+    }
+  }
+
+  /// Panels [first, first + panels_) of the operand that is packed part by part, by those of a
+  /// group of chunks.
+  void run_part(const Panels& whole, std::int64_t first, std::int64_t group) const {
     const std::int64_t count = std::min(panels_, part().panels() - first), steps = whole.steps;
     const std::int64_t block = std::min(outer_steps, steps);
-    const std::int64_t sums = count * std::min(chunk_panels, whole.count) * block_side * block_side;
-    const std::int64_t longest = std::max(count, std::min(chunk_panels, whole.count)) * block_side;
+    const std::int64_t sums = count * chunk_panels_ * block_side * block_side;
+    const std::int64_t longest = std::max(count, chunk_panels_) * block_side;
     static thread_local Scratch scratch;
     auto* const memory = scratch.get<float>(static_cast<std::size_t>(
         count * block * step_elements / 2 + (turned_ ? 2 : 1) * sums + 2 * longest));
@@ -238,8 +261,10 @@ class TileGemm {
     rows.bias = rows.turned + sums;
     rows.spare = rows.bias + longest;
     std::int64_t packed = -1;
-    for (std::int64_t chunk = 0; chunk < whole.count; chunk += chunk_panels) {
-      const std::int64_t others = std::min(chunk_panels, whole.count - chunk);
+    const std::int64_t in_group = parts_of(chunks(), groups_) * chunk_panels_;
+    const std::int64_t last = std::min((group + 1) * in_group, whole.count);
+    for (std::int64_t chunk = group * in_group; chunk < last; chunk += chunk_panels_) {
+      const std::int64_t others = std::min(chunk_panels_, whole.count - chunk);
       for (std::int64_t s = 0; s < steps; s += outer_steps) {
         const std::int64_t end = std::min(s + outer_steps, steps);
         if (packed != s) pack(own, part(), first * block_side, s, end);
@@ -329,12 +354,21 @@ class TileGemm {
   Factor a_, b_;
   bool turned_;  // the result is computed transposed
   bool whole_is_b_;
-  std::int64_t panels_;  // of a part
+  std::int64_t panels_ = 1;        // of a part
+  std::int64_t chunk_panels_ = 1;  // of the whole operand, of which the sums are there at once
+  std::int64_t groups_ = 1;        // of chunks
 };
 
 /// A matrix of which rows or columns are contiguous.
 bool is_dense(const ArrayView& view) {
   return view.shape[0] == 1 && (view.strides[2] == 1 || view.strides[1] == 1);
+}
+
+bool is_worth_it(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
+  const std::int64_t side = std::min(rows, columns);
+  return side >= least_side && side * depth > least_area &&
+         depth <= most_depth_of_side * std::max(rows, columns) &&
+         rows * columns * depth >= least_work;
 }
 
 bool fits(const GemmArguments& call) {
@@ -346,8 +380,7 @@ bool fits(const GemmArguments& call) {
          is_f32_or_bf16(call.bias) && is_f32_or_bf16(call.aux) && is_f32_or_bf16(call.addend) &&
          is_dense(a) && is_dense(b) && is_dense(out) && out.strides[2] == 1 &&
          call.epilogue != Epilogue::bias_gradient &&
-         std::min(out.shape[1], out.shape[2]) >= tile_side && a.shape[2] >= step_depth &&
-         out.shape[1] * out.shape[2] * a.shape[2] >= least_work;
+         is_worth_it(out.shape[1], out.shape[2], a.shape[2]);
 }
 
 }  // namespace
