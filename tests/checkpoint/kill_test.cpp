@@ -58,7 +58,9 @@ class KilledJob {
   /// @param same it saves always under the same name. @param launcher such as "mpirun -np 2".
   explicit KilledJob(bool same, std::string launcher = {})
       : launcher_(std::move(launcher)), same_(same) {
-    reference_ = parse(run_command(command(folder_ / "reference", steps), 120).output);
+    const auto whole = run_command(command(folder_ / "reference", steps), 120);
+    EXPECT_EQ(whole.exit_code, 0) << whole.output;
+    reference_ = parse(whole.output);
     reference_.hashes[0] = reference_.resumed_hash;
   }
 
@@ -78,7 +80,9 @@ class KilledJob {
   }
   /// What there is must load, and go on with the same bits.
   void finish() {
-    const Told told = parse(run("", "").output);
+    const auto last = run("", "");
+    EXPECT_EQ(last.exit_code, 0) << last.output;
+    const Told told = parse(last.output);
     EXPECT_GE(told.resumed, 0);
     for (const auto& [step, hash] : told.hashes) EXPECT_EQ(hash, reference_.hashes[step]) << step;
     for (const checkpoint::Found& each : checkpoint::list(folder_ / "run"))

@@ -206,10 +206,13 @@ TEST_F(ElasticRun, SlowTrainingOnThreeTwoAndThreeRanksEqualsThatOnThree) {
       run_command(command("lockstep_checkpoint", "diff " + path("whole") + " " + path("run")));
   // "... differs by at most 4.5e-11": more than that of a weight is none.
   std::istringstream words(diff.output);
+  int differences = 0;
   for (std::string word; words >> word;)
     if (word == "most" && words >> word) {
       EXPECT_LT(std::stod(word), 1e-6) << diff.output;
+      ++differences;
     }
+  EXPECT_EQ(diff.exit_code, differences > 0 ? 1 : 0) << diff.output;
   EXPECT_EQ(occurrences(diff.output, "only in"), 0u) << diff.output;
 }
 
@@ -259,6 +262,7 @@ TEST_F(ElasticRun, SnapshotsInMemoryLoseAtMostAStep) {
       command("lockstep_run", "-n 2 -- " LOCKSTEP_CHECKPOINT_JOB " " + path("whole") +
                                   " 100 --device cpu --snapshots " + folder.path().string()),
       100);
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
   std::istringstream lines(read_file(path("told-0")));
   std::string end;
   int starts = 0, last = 0, step = 0;
@@ -272,6 +276,7 @@ TEST_F(ElasticRun, SnapshotsInMemoryLoseAtMostAStep) {
     if (what == "end") end = line;
   }
   EXPECT_EQ(starts, 3);
+  EXPECT_NE(end, "");
   EXPECT_THAT(whole.output, HasSubstr(end));
   EXPECT_NE(end, "");
   for (const std::string host : {"a", "c"}) EXPECT_TRUE(fs::is_empty(path("memory-" + host)));

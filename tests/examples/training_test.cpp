@@ -105,6 +105,7 @@ TEST(TrainGpt, EvaluatesAndSavesTheAverageOfItsWeights) {
   const auto first = run_command(tiny_gpt("--steps 40 --lr 1e-2 --ema 0.9 --save " + saved), 100);
   ASSERT_EQ(first.exit_code, 0) << first.output;
   const auto plain = run_command(tiny_gpt("--steps 40 --lr 1e-2"), 100);
+  ASSERT_EQ(plain.exit_code, 0) << plain.output;
   EXPECT_NE(held_out_loss(first.output), held_out_loss(plain.output));
   const auto second = run_command(tiny_gpt("--steps 1 --lr 0 --init-from " + saved), 100);
   EXPECT_EQ(held_out_loss(second.output), held_out_loss(first.output));

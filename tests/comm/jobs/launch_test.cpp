@@ -172,7 +172,9 @@ TEST(MpiLaunch, WarnsOnceOfRanksThatShareCores) {
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(occurrences(result.output, "4 threads of 2 ranks share 1 core,"), 1u) << result.output;
   EXPECT_THAT(result.output, HasSubstr("set OMP_NUM_THREADS=1"));
-  EXPECT_EQ(occurrences(run_command("OMP_NUM_THREADS=1 " + both).output, "warning"), 0u);
+  const auto with_one = run_command("OMP_NUM_THREADS=1 " + both);
+  EXPECT_EQ(with_one.exit_code, 0) << with_one.output;
+  EXPECT_EQ(occurrences(with_one.output, "warning"), 0u);
 }
 
 /// Cores that this process may use.
@@ -190,7 +192,9 @@ TEST(MpiLaunch, WarnsOfCoresThatBindingLeavesIdle) {
   const auto bound = run("core");
   EXPECT_EQ(bound.exit_code, 0) << bound.output;
   EXPECT_THAT(bound.output, HasSubstr("--bind-to none"));
-  EXPECT_EQ(occurrences(run("none").output, "warning"), 0u);
+  const auto unbound = run("none");
+  EXPECT_EQ(unbound.exit_code, 0) << unbound.output;
+  EXPECT_EQ(occurrences(unbound.output, "warning"), 0u);
 }
 
 /// What a job says whose ranks tell how many threads they have.
