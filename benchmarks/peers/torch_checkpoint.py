@@ -7,7 +7,6 @@ batch and optimizer, synced files, every rank a replica.
 It verifies nothing that it loads. A save goes over the one before, as its own examples do.
 """
 
-import json
 import os
 import statistics
 import sys
@@ -20,7 +19,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
-from torch_rank import forget_peak_memory, memory_mb
+from torch_rank import forget_peak_memory, memory_mb, serve
 
 IDLE_STEPS = 8
 
@@ -120,12 +119,7 @@ class Rank:
 def main():
     warnings.simplefilter("ignore")
     dist.init_process_group("gloo")
-    rank = Rank(sys.argv[1], *map(int, sys.argv[2:5]))
-    print("ready", flush=True)
-    for line in sys.stdin:
-        print(json.dumps(rank.answer(line)), flush=True)
-    sys.stdout.flush()
-    os._exit(0)  # the other rank may have gone
+    serve(Rank(sys.argv[1], *map(int, sys.argv[2:5])))
 
 
 if __name__ == "__main__":

@@ -135,14 +135,18 @@ class Rank:
         return answer
 
 
-def main():
-    dist.init_process_group("gloo")
-    rank = Rank(*sys.argv[1:4])
+def serve(rank):
+    """Answers the requests of standard input, and ends the process."""
     print("ready", flush=True)
     for line in sys.stdin:
         print(json.dumps(rank.answer(line)), flush=True)
     sys.stdout.flush()
     os._exit(0)  # the other rank may have gone
+
+
+def main():
+    dist.init_process_group("gloo")
+    serve(Rank(*sys.argv[1:4]))
 
 
 if __name__ == "__main__":
