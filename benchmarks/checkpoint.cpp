@@ -8,7 +8,7 @@
 //     RANK=0 WORLD_SIZE=1 benchmark_checkpoint --serve --folder /tmp/x --layers 30 --width 2032
 //
 // The second form answers requests (support/checkpoint_requests.hpp) on the standard input of each
-// rank; benchmarks/peers/checkpoint.py has them take turns with dd and PyTorch.
+// rank; benchmarks/peers/long_runs.py has them take turns with dd and PyTorch.
 
 #include <algorithm>
 #include <chrono>

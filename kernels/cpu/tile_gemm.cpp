@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "cpu/attention_kernels.hpp"
+#include "cpu/bf16_attention.hpp"
 #include "cpu/loops.hpp"
 #include "cpu/scratch.hpp"
 #include "cpu/tile_registers.hpp"
+#include "cpu/typed_row.hpp"
 #include "lockstep/core/parallel.hpp"
 
 #if defined(__x86_64__)
@@ -135,50 +137,27 @@ LOCKSTEP_TILE_TARGET void multiply(float* sums, const Panels& a, const Panels& b
         }
 }
 
+LOCKSTEP_TILE_INLINE __m512 load_some(__mmask16 mask, const float* from) {
+  return _mm512_maskz_loadu_ps(mask, from);
+}
+LOCKSTEP_TILE_INLINE __m512 load_some(__mmask16 mask, const BFloat16* from) {
+  const __m512i words = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+}
+
 /// to += factor * from
-LOCKSTEP_TILE_TARGET void add_row(float* to, const float* from, float factor, std::int64_t count) {
+template <class T>
+LOCKSTEP_TILE_TARGET void add_row(float* to, const T* from, float factor, std::int64_t count) {
   const __m512 by = _mm512_set1_ps(factor);
   for (std::int64_t i = 0; i < count; i += tile_side) {
     const auto mask = static_cast<__mmask16>((1u << std::min(count - i, tile_side)) - 1);
-    const __m512 sum = _mm512_fmadd_ps(by, _mm512_maskz_loadu_ps(mask, from + i),
-                                       _mm512_maskz_loadu_ps(mask, to + i));
+    const __m512 sum = _mm512_fmadd_ps(by, load_some(mask, from + i), load_some(mask, to + i));
     _mm512_mask_storeu_ps(to + i, mask, sum);
   }
 }
 
-LOCKSTEP_TILE_TARGET void add_row(float* to, const BFloat16* from, float factor,
-                                  std::int64_t count) {
-  const __m512 by = _mm512_set1_ps(factor);
-  for (std::int64_t i = 0; i < count; i += tile_side) {
-    const auto mask = static_cast<__mmask16>((1u << std::min(count - i, tile_side)) - 1);
-    const __m512i words = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + i));
-    const __m512 sum = _mm512_fmadd_ps(by, _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)),
-                                       _mm512_maskz_loadu_ps(mask, to + i));
-    _mm512_mask_storeu_ps(to + i, mask, sum);
-  }
-}
-
-LOCKSTEP_TILE_TARGET void store_row(BFloat16* to, const float* from, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; i += step_depth) {
-    const std::int64_t left = std::min(count - i, step_depth);
-    const auto mask = static_cast<__mmask32>((std::uint64_t{1} << left) - 1);
-    const __m512 first = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), from + i);
-    const __m512 second =
-        _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> tile_side), from + i + tile_side);
-    _mm512_mask_storeu_epi16(to + i, mask, (__m512i)_mm512_cvtne2ps_pbh(second, first));
-  }
-}
-
-void load_row(float* to, const ArrayView& from, std::int64_t at, std::int64_t stride,
-              std::int64_t count) {
-  const auto dtype = static_cast<std::size_t>(from.dtype);
-  const auto* const source = static_cast<const std::byte*>(from.data) +
-                             at * static_cast<std::int64_t>(size_of(from.dtype));
-  loops().load[dtype](to, source, stride, count);
-}
-
-/// A part of the product's result.
-struct Part {
+/// A rectangle of the product's result.
+struct Area {
   std::int64_t row, column, rows, columns;
 };
 
@@ -291,7 +270,7 @@ class TileGemm {
 
   /// Writes the sums of panels of a and b.
   void finish(const Rows& memory, const Span& a, const Span& b) const {
-    const float* sums = memory.sums;
+    float* sums = memory.sums;
     Span rows = a, columns = b;
     if (turned_) {
       attention_loops().transpose(memory.turned, memory.sums, a.count * block_side,
@@ -300,54 +279,54 @@ class TileGemm {
       std::swap(rows, columns);
     }
     const ArrayView& out = call_.out;
-    const Part part{
+    const Area area{
         rows.first * block_side, columns.first * block_side,
         std::min(rows.count * block_side, out.shape[1] - rows.first * block_side),
         std::min(columns.count * block_side, out.shape[2] - columns.first * block_side)};
     const bool add_bias = call_.epilogue == Epilogue::bias || call_.epilogue == Epilogue::gelu_bias;
     if (add_bias)
-      load_row(memory.bias, call_.bias, part.column * call_.bias.strides[0], call_.bias.strides[0],
-               part.columns);
-    for (std::int64_t i = 0; i < part.rows; ++i) {
-      float* const row = const_cast<float*>(sums) + i * columns.count * block_side;
-      if (add_bias) add_row(row, memory.bias, 1, part.columns);
-      finish_row(row, memory.spare, part, part.row + i);
+      load_row(memory.bias, call_.bias, area.column * call_.bias.strides[0], call_.bias.strides[0],
+               area.columns);
+    for (std::int64_t i = 0; i < area.rows; ++i) {
+      float* const row = sums + i * columns.count * block_side;
+      if (add_bias) add_row(row, memory.bias, 1, area.columns);
+      finish_row(row, memory.spare, area, area.row + i);
     }
   }
 
   /// What happens to a row behind the bias.
-  void finish_row(float* sums, float* spare, const Part& part, std::int64_t row) const {
+  void finish_row(float* sums, float* spare, const Area& area, std::int64_t row) const {
     const auto store = [&](const ArrayView& to, std::int64_t at) {
       if (to.dtype == DType::bf16)
-        store_row(to.as<BFloat16>() + at, sums, part.columns);
+        bf16_attention_loops()->round(to.as<BFloat16>() + at, sums, 1, area.columns);
       else
-        std::copy_n(sums, part.columns, to.as<float>() + at);
+        std::copy_n(sums, area.columns, to.as<float>() + at);
     };
     const ArrayView& out = call_.out;
-    const std::int64_t aux_at = row * out.shape[2] + part.column;
+    const std::int64_t aux_at = row * out.shape[2] + area.column;
     if (call_.epilogue == Epilogue::gelu_bias) {
       if (call_.aux) store(call_.aux, aux_at);
-      loops().unary(Accumulate::f32, UnaryOp::gelu_tanh)(sums, sums, part.columns, {});
+      loops().unary(Accumulate::f32, UnaryOp::gelu_tanh)(sums, sums, area.columns, {});
     }
     if (call_.epilogue == Epilogue::dgelu) {
-      load_row(spare, call_.aux, aux_at, 1, part.columns);
-      loops().unary_backward(Accumulate::f32, UnaryOp::gelu_tanh)(sums, sums, spare, part.columns,
+      load_row(spare, call_.aux, aux_at, 1, area.columns);
+      loops().unary_backward(Accumulate::f32, UnaryOp::gelu_tanh)(sums, sums, spare, area.columns,
                                                                   {});
     }
     if (call_.beta != 0) {
       const ArrayView& before = call_.addend ? call_.addend : out;
-      const std::int64_t at = row * before.strides[1] + part.column * before.strides[2];
+      const std::int64_t at = row * before.strides[1] + area.column * before.strides[2];
       const auto beta = static_cast<float>(call_.beta);
       if (before.strides[2] != 1) {
-        load_row(spare, before, at, before.strides[2], part.columns);
-        add_row(sums, spare, beta, part.columns);
+        load_row(spare, before, at, before.strides[2], area.columns);
+        add_row(sums, spare, beta, area.columns);
       } else if (before.dtype == DType::bf16) {
-        add_row(sums, before.as<const BFloat16>() + at, beta, part.columns);
+        add_row(sums, before.as<const BFloat16>() + at, beta, area.columns);
       } else {
-        add_row(sums, before.as<const float>() + at, beta, part.columns);
+        add_row(sums, before.as<const float>() + at, beta, area.columns);
       }
     }
-    store(out, row * out.strides[1] + part.column);
+    store(out, row * out.strides[1] + area.column);
   }
 
   GemmArguments call_;

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
+#include "cpu/loops.hpp"
 #include "lockstep/core/array_view.hpp"
 
 namespace lockstep::cpu_kernels {
@@ -13,14 +16,12 @@ void load_row(Sum* to, const ArrayView& from, std::int64_t at, std::int64_t stri
               std::int64_t count) {
   dispatch_floating(from.dtype, "load_row", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    using Via = AccumulateType<T>;
-    const T* source = from.as<const T>() + at;
-    if (stride == 1)
-      for (std::int64_t i = 0; i < count; ++i)
-        to[i] = static_cast<Sum>(static_cast<Via>(source[i]));
+    const T* const source = from.as<const T>() + at;
+    if constexpr (std::is_same_v<AccumulateType<T>, Sum>)
+      loops().load[static_cast<std::size_t>(from.dtype)](to, source, stride, count);
     else
       for (std::int64_t i = 0; i < count; ++i)
-        to[i] = static_cast<Sum>(static_cast<Via>(source[i * stride]));
+        to[i] = static_cast<Sum>(static_cast<AccumulateType<T>>(source[i * stride]));
   });
 }
 
@@ -30,12 +31,7 @@ void store_row(const ArrayView& to, std::int64_t at, std::int64_t stride, const 
                std::int64_t count) {
   dispatch_floating(to.dtype, "store_row", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    T* target = to.as<T>() + at;
-    using Via = AccumulateType<T>;
-    if (stride == 1)
-      for (std::int64_t i = 0; i < count; ++i) target[i] = T(static_cast<Via>(from[i]));
-    else
-      for (std::int64_t i = 0; i < count; ++i) target[i * stride] = T(static_cast<Via>(from[i]));
+    loops().store(accumulate_of(dtype_of<Sum>), to.dtype)(to.as<T>() + at, stride, from, count);
   });
 }
 

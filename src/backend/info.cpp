@@ -49,12 +49,12 @@ CpuInstructions cpu_instructions() {
 std::vector<HalfPrecision> cpu_half_precision() {
   const std::string converted = "16 bits in memory, f32 inside, in every op";
   const bool library = of(Device(DeviceType::cpu)).name != cpu().name;
-  const std::string products =
-      cpu_kernels::has_tile_registers()
-          ? "products and attention by tile registers (AMX), convolutions by oneDNN"
-          : "products and convolutions by oneDNN, and attention, in instructions for bf16 where "
-            "the "
-            "machine has them";
+  const std::string in_tiles =
+      "products and attention by tile registers (AMX), convolutions by oneDNN";
+  const std::string in_vectors =
+      "products and convolutions by oneDNN, and attention, in instructions for bf16 where the "
+      "machine has them";
+  const std::string& products = cpu_kernels::has_tile_registers() ? in_tiles : in_vectors;
   return {{"f16", converted},
           {"bf16", library ? products + "; f32 inside in every other op" : converted}};
 }
