@@ -161,8 +161,8 @@ class CheckpointRequests {
     std::optional<checkpoint::Manager> manager(std::in_place, folder_ / "beside", group_,
                                                checkpoint::ManagerOptions{.keep_last = 1});
     training_.add_to(*manager);
-    manager->save_if_due(0);  // gets its memory
-    training_.step();
+    manager->save(++step_);  // gets its memory; `first` tells what a first save takes
+    if (!manager->wait()) throw Error(manager->error());
     std::vector<double> idle, writing, reading;
     const auto step = [&] { return slowest(world_, [&] { training_.step(); }); };
     const auto any = [&](bool own) { return largest(world_, own ? 1 : 0) > 0; };

@@ -14,6 +14,7 @@
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/observe/trace_range.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "tensor/ownership.hpp"
 
 namespace lockstep::autograd {
 namespace {
@@ -255,8 +256,7 @@ void Engine::arrive(Node& node) {
 }
 
 bool InputGradients::is_exclusive(const Tensor& tensor) {
-  return tensor.use_count() == 1 && tensor.impl().storage->use_count() == 1 &&
-         (tensor.is_contiguous() || tensor.is_channels_last());
+  return is_sole_owner(tensor) && (tensor.is_contiguous() || tensor.is_channels_last());
 }
 
 void InputGradients::throw_no_operand(std::size_t i) const {

@@ -9,6 +9,7 @@
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "runtime/step_recording.hpp"
+#include "tensor/ownership.hpp"
 
 namespace lockstep::autograd {
 
@@ -150,8 +151,7 @@ void LeafNode::add(Tensor contribution) {
     hold(std::move(memory));
   } else {
     // Keep it as it is only if nobody else can see or change it.
-    const bool alone = contribution.use_count() == 1 && contribution.is_contiguous() &&
-                       contribution.impl().storage->use_count() == 1;
+    const bool alone = is_sole_owner(contribution) && contribution.is_contiguous();
     hold(alone ? std::move(contribution) : contribution.clone());
   }
 }

@@ -105,6 +105,12 @@ std::string read_checked(const fs::path& checkpoint, const FileRecord& record) {
   return text;
 }
 
+std::vector<std::uint64_t> sizes_of(const StemContents& contents) {
+  std::vector<std::uint64_t> sizes;
+  for (const FileRecord& file : contents.files) sizes.push_back(file.size);
+  return sizes;
+}
+
 std::vector<std::string> read_headers(const fs::path& checkpoint, const Manifest& manifest,
                                       std::string_view stem) {
   const std::vector<FileRecord> files = files_of(manifest, stem);

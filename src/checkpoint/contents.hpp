@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -31,6 +32,9 @@ struct StemContents {
   std::vector<std::uint64_t> data_begin;  ///< in each file
   std::vector<PlannedTensor> tensors;     ///< in the order of their bytes
 };
+
+/// Of its files, in bytes.
+std::vector<std::uint64_t> sizes_of(const StemContents& contents);
 
 /// What a state's files begin with, in the order of the manifest.
 /// @throws InvalidArgument if the checkpoint has no such state; io::FileError, CorruptData.

@@ -80,13 +80,13 @@ class EachRank {
   }
 
   /// What of the saved tensors this rank goes on with, under the names of the state.
-  NamedTensors own_of(const NamedTensors& tensors) const {
+  NamedTensors own_of(NamedTensors tensors) const {
     const NoGradGuard no_recording;
     NamedTensors own;
     std::string averaged;
-    for (const auto& [name, tensor] : tensors) {
+    for (auto& [name, tensor] : tensors) {
       if (!name.starts_with(prefix)) {
-        own.emplace_back(name, tensor);
+        own.emplace_back(name, std::move(tensor));
         continue;
       }
       const Shape& shape = saved_.at(name);
@@ -139,10 +139,11 @@ TensorState of_each_rank(TensorState state, int rank, int size,
       .pieces = [each] { return each->in_rows(each->state().pieces()); },
       .wanted = [each](const std::string& name,
                        const Shape& shape) { return each->wanted(name, shape); },
-      .load = [each](const NamedTensors& tensors) { each->state().load(each->own_of(tensors)); }};
+      .load =
+          [each](NamedTensors tensors) { each->state().load(each->own_of(std::move(tensors))); }};
   if (each->state().load_what_fits)
-    all.load_what_fits = [each](const NamedTensors& tensors) {
-      return each->state().load_what_fits(each->own_of(tensors));
+    all.load_what_fits = [each](NamedTensors tensors) {
+      return each->state().load_what_fits(each->own_of(std::move(tensors)));
     };
   if (!each->state().more) return all;
   all.more = [each] { return each->in_rows(each->state().more()); };

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "checkpoint/contents.hpp"
 #include "checkpoint/exchange.hpp"
@@ -12,6 +13,7 @@
 #include "checkpoint/reading.hpp"
 #include "checkpoint/share.hpp"
 #include "io/in_quotes.hpp"
+#include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/io/crc32c.hpp"
@@ -21,12 +23,6 @@ namespace lockstep::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<std::uint64_t> sizes_of(const StemContents& contents) {
-  std::vector<std::uint64_t> sizes;
-  for (const FileRecord& file : contents.files) sizes.push_back(file.size);
-  return sizes;
-}
 
 /// What rank 0 reads for all: each rank parses it.
 struct Texts {
@@ -94,15 +90,44 @@ Texts unpack(std::string_view message) {
   return texts;
 }
 
-Reading plan(StemContents contents, std::vector<std::string> headers, const TensorState& state) {
-  Reading reading{
-      .contents = std::move(contents), .headers = std::move(headers), .ranges = {}, .tensors = {}};
+using Pieces = std::map<std::string, Piece>;
+
+/// Pieces of a state into which what is read may come at last.
+Pieces pieces_in_place(const TensorState& state) {
+  Pieces pieces;
+  error_of([&] {  // whatever is wrong with the state now may be right with the one that is loaded
+    for (Piece& piece : state.pieces())
+      if (piece.loads_in_place && piece.tensor.device().is_cpu() && piece.tensor.is_contiguous())
+        pieces.emplace(piece.name, std::move(piece));
+  });
+  return pieces;
+}
+
+bool fits(const Piece& piece, const TensorSpec& wanted,
+          const std::optional<parallel::ShardRange>& range) {
+  return piece.range == range && piece.tensor.dtype() == wanted.dtype &&
+         (range ? range->whole : piece.tensor.shape()) == wanted.shape;
+}
+
+Reading plan(StemContents contents, std::vector<std::string> headers, const TensorState& state,
+             bool partial) {
+  Reading reading{.contents = std::move(contents),
+                  .headers = std::move(headers),
+                  .ranges = {},
+                  .tensors = {},
+                  .in_place = {}};
+  const NoGradGuard no_recording;
+  const Pieces pieces = partial ? Pieces() : pieces_in_place(state);
   for (const PlannedTensor& tensor : reading.contents.tensors) {
     const auto range = state.wanted ? state.wanted(tensor.spec.name, tensor.spec.shape)
                                     : std::optional<parallel::ShardRange>();
     const Shape shape = range ? Shape{range->count} : tensor.spec.shape;
+    const auto piece = pieces.find(tensor.spec.name);
+    const bool in_place = piece != pieces.end() && fits(piece->second, tensor.spec, range);
     reading.ranges.push_back(range);
-    reading.tensors.push_back(empty(shape, {.dtype = tensor.spec.dtype}));
+    reading.in_place.push_back(in_place);
+    reading.tensors.push_back(in_place ? piece->second.tensor.detach().reshape(shape)
+                                       : empty(shape, {.dtype = tensor.spec.dtype}));
   }
   return reading;
 }
@@ -150,6 +175,22 @@ void check_exchange(comm::Communicator& group, std::span<const Reading> readings
     LOCKSTEP_CHECK(own == first, InvalidArgument,
                    "it wants parts of other tensors than rank 0: all ranks or none share one out");
   });
+}
+
+/// Tensors that go to all ranks are in place on all of them, or on none.
+void agree_on_places(comm::Communicator& group, std::span<Reading> readings) {
+  std::string own;
+  for (const Reading& reading : readings)
+    for (std::size_t i = 0; i < reading.tensors.size(); ++i)
+      own += !reading.ranges[i] && reading.in_place[i] ? '1' : '0';
+  const bool is_same = own == comm::broadcast_bytes(group, own, 0, "which tensors stay in place");
+  if (comm::all_reduce_scalar(group, is_same ? 1.0 : 0.0, comm::ReduceOp::min()) > 0) return;
+  for (Reading& reading : readings)
+    for (std::size_t i = 0; i < reading.tensors.size(); ++i) {
+      if (reading.ranges[i]) continue;
+      reading.tensors[i] = empty_like(reading.tensors[i]);
+      reading.in_place[i] = false;
+    }
 }
 
 /// What looks like damage may be another checkpoint, which a rank sees under the same path.
@@ -218,7 +259,7 @@ std::vector<std::string> leave_out_absent(comm::Communicator& group, const fs::p
 }
 
 Loaded read_checkpoint(comm::Communicator& group, const fs::path& checkpoint,
-                       const Registry& registry) {
+                       const Registry& registry, bool partial, Staging& staging) {
   check_alike(group, checkpoint, registry);
   std::string message;
   run_on_all(group, "what a checkpoint has", [&] {
@@ -226,7 +267,7 @@ Loaded read_checkpoint(comm::Communicator& group, const fs::path& checkpoint,
   });
   message = comm::broadcast_bytes(group, message, 0, "what a checkpoint has");
   Loaded loaded;
-  std::vector<Reading> readings;
+  std::vector<Reading>& readings = loaded.readings;
   run_on_all(group, "what is wanted of a checkpoint", [&] {
     Texts texts = unpack(message);
     const Manifest manifest = parse_manifest(texts.manifest, (checkpoint / manifest_name).string());
@@ -237,11 +278,13 @@ Loaded read_checkpoint(comm::Communicator& group, const fs::path& checkpoint,
       const auto& [name, state] = registry.tensors[i];
       std::vector<std::string>& headers = texts.headers.at(i);
       StemContents contents = contents_of(checkpoint, manifest, name, headers);
-      readings.push_back(plan(std::move(contents), std::move(headers), state));
+      readings.push_back(plan(std::move(contents), std::move(headers), state, partial));
     }
   });
   check_exchange(group, readings);
-  const std::vector<std::string> sums = read_and_exchange(group, checkpoint, readings);
+  agree_on_places(group, readings);
+  const std::vector<std::string> sums =
+      read_and_exchange(group, checkpoint, readings, staging, loaded.staged);
   for (std::size_t i = 0; i < readings.size(); ++i) {
     const auto messages = gather_on_first(group, sums[i], "checksums of a checkpoint");
     try {
@@ -253,8 +296,11 @@ Loaded read_checkpoint(comm::Communicator& group, const fs::path& checkpoint,
       throw;
     }
     NamedTensors& tensors = loaded.tensors.emplace_back();
-    for (std::size_t t = 0; t < readings[i].tensors.size(); ++t)
-      tensors.emplace_back(readings[i].contents.tensors[t].spec.name, readings[i].tensors[t]);
+    for (std::size_t t = 0; t < readings[i].tensors.size(); ++t) {
+      Tensor& tensor = readings[i].tensors[t];
+      tensors.emplace_back(readings[i].contents.tensors[t].spec.name,
+                           readings[i].in_place[t] ? tensor : std::exchange(tensor, {}));
+    }
   }
   return loaded;
 }

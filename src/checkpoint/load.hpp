@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/reading.hpp"
 #include "checkpoint/registry.hpp"
 #include "checkpoint/state_file.hpp"
 #include "lockstep/comm/communicator.hpp"
@@ -19,6 +20,9 @@ struct Loaded {
   StateFile values;
   std::vector<NamedTensors> tensors;  ///< of each TensorState, on the CPU
   bool is_all = false;                ///< no file was left out: the checkpoint is whole
+  /// What comes into tensors that training has, by `fill_in_place`.
+  std::vector<Reading> readings;
+  Staged staged;
 };
 
 /// Takes the states out of a registry that a checkpoint lacks. Every rank must call it.
@@ -29,10 +33,12 @@ std::vector<std::string> leave_out_absent(comm::Communicator& group,
 
 /// Reads and checks all that a registry's states want of a checkpoint; changes nothing. Every rank
 /// reads its own part, and gets from the others what it wants of theirs. Every rank must call it.
+/// @param partial no tensor that training has stays in its place: it may be one that does not fit.
+/// @param staging gets this rank's part of those that do.
 /// @throws CorruptData naming file and tensor, also for a file that cannot be read, InvalidArgument
 /// for a state that is missing there, in the words of the first rank that has one, on all of them;
 /// what the group throws.
 Loaded read_checkpoint(comm::Communicator& group, const std::filesystem::path& checkpoint,
-                       const Registry& registry);
+                       const Registry& registry, bool partial, Staging& staging);
 
 }  // namespace lockstep::checkpoint

@@ -132,6 +132,7 @@ struct Manager::State {
   void remember(std::int64_t step);
   void open_folder();
   void make_memory();
+  void reserve();
   void prepare();
   void end_preparing();
   void start_writer();
@@ -201,14 +202,19 @@ void Manager::State::make_memory() {
                  generation);
 }
 
+/// Room for a snapshot of the states as large as they are now.
+void Manager::State::reserve() {
+  const SnapshotSize size =
+      size_of_snapshot(registry, group->rank(), group->size(), options.file_bytes);
+  staging.reserve(size.bytes, size.runs);
+}
+
 /// Gets the memory of a snapshot beside training, so that the first save takes no longer than the
 /// others. What fails, fails again when that is taken, and is told.
 void Manager::State::prepare() {
   is_prepared = true;
   error_of([this] {
-    const SnapshotSize size =
-        size_of_snapshot(registry, group->rank(), group->size(), options.file_bytes);
-    staging.reserve(size.bytes, size.runs);
+    reserve();
     preparer = std::thread([this] {
       yield_to_training();
       staging.touch(is_wanted);
@@ -412,7 +418,10 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
   Registry present = state.registry;
   std::vector<std::string> absent;
   if (state.options.partial) absent = leave_out_absent(*state.group, checkpoint, present);
-  Loaded loaded = read_checkpoint(*state.group, checkpoint, present);
+  state.end_preparing();
+  error_of([&] { state.reserve(); });  // or what a load takes would be too small for the next save
+  Loaded loaded =
+      read_checkpoint(*state.group, checkpoint, present, state.options.partial, state.staging);
   state.report =
       take_over(*state.group, loaded, checkpoint, present, state.options.partial, absent);
   if (state.retained && is_own(state.path, checkpoint, loaded.values.step))

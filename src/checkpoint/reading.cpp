@@ -1,24 +1,21 @@
 #include "checkpoint/reading.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
-#include <exception>
-#include <map>
-#include <mutex>
-#include <thread>
+#include <cstring>
 #include <utility>
 
 #include "checkpoint/exchange.hpp"
-#include "checkpoint/file_reader.hpp"
+#include "checkpoint/part_reader.hpp"
 #include "checkpoint/share.hpp"
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/core/parallel.hpp"
+#include "lockstep/parallel/writable_buffer.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t chunk_bytes = std::uint64_t{1} << 20;  // stays in cache for its checksum
 constexpr std::uint64_t round_bytes = std::uint64_t{8} << 20;  // of each rank, before an exchange
 constexpr std::size_t batch_size = 64;                         // exchanges that begin as one
 
@@ -30,43 +27,58 @@ struct Item {
 
 using Round = std::vector<Item>;
 
-std::vector<std::uint64_t> sizes_of(const StemContents& contents) {
-  std::vector<std::uint64_t> sizes;
-  for (const FileRecord& file : contents.files) sizes.push_back(file.size);
-  return sizes;
+/// Of which tensors: those that all ranks want, or those of which each wants its own range.
+enum class Wanted { by_all, in_ranges };
+
+/// What a rank reads of tensors that training has, or of the others.
+std::vector<Item> items_of(std::span<const Reading> readings, bool in_place, Wanted wanted,
+                           int rank, int size) {
+  std::vector<Item> items;
+  for (std::size_t i = 0; i < readings.size(); ++i) {
+    const Reading& reading = readings[i];
+    const auto parts = equal_parts(sizes_of(reading.contents), rank, size);
+    for (const Extent& extent : own_extents(reading.contents.tensors, reading.ranges, parts))
+      if (reading.in_place[extent.tensor] == in_place &&
+          reading.ranges[extent.tensor].has_value() == (wanted == Wanted::in_ranges))
+        items.push_back({i, extent});
+  }
+  return items;
 }
 
-/// The part that a rank reads of the tensors that all want, or this rank's ranges of the others.
-std::vector<Extent> extents_of(const Reading& reading, bool shared, int rank, int size) {
-  auto ranges = reading.ranges;
-  for (auto& range : ranges)
-    if (shared && range) range = parallel::ShardRange{.whole = {}, .begin = 0, .count = 0};
-  auto parts = equal_parts(sizes_of(reading.contents), rank, size);
-  if (!shared)
-    for (auto& [begin, end] : parts) end = begin;
-  return own_extents(reading.contents.tensors, ranges, parts);
-}
-
-/// What a rank reads between one exchange and the next.
-std::vector<Round> rounds_of(std::span<const Reading> readings, int rank, int size) {
+/// What a rank reads of what all want between one exchange and the next.
+std::vector<Round> rounds_of(std::span<const Reading> readings, bool in_place, int rank, int size) {
   std::vector<Round> rounds;
   std::uint64_t used = round_bytes;
-  for (std::size_t i = 0; i < readings.size(); ++i)
-    for (Extent rest : extents_of(readings[i], true, rank, size))
-      while (rest.bytes > 0) {
-        if (used == round_bytes) {
-          rounds.emplace_back();
-          used = 0;
-        }
-        Extent next = rest;
-        next.bytes = std::min(rest.bytes, round_bytes - used);
-        rounds.back().push_back({i, next});
-        used += next.bytes;
-        rest.bytes -= next.bytes;
-        rest.offset += next.bytes;
-        rest.from += next.bytes;
+  for (Item item : items_of(readings, in_place, Wanted::by_all, rank, size)) {
+    Extent& rest = item.extent;
+    while (rest.bytes > 0) {
+      if (used == round_bytes) {
+        rounds.emplace_back();
+        used = 0;
       }
+      Item next = item;
+      next.extent.bytes = std::min(rest.bytes, round_bytes - used);
+      rounds.back().push_back(next);
+      used += next.extent.bytes;
+      rest.bytes -= next.extent.bytes;
+      rest.offset += next.extent.bytes;
+      rest.from += next.extent.bytes;
+    }
+  }
   return rounds;
+}
+
+/// The same of all ranks: what each exchange consists of.
+std::vector<std::vector<std::pair<int, Item>>> exchanges_of(std::span<const Reading> readings,
+                                                            bool in_place, int size) {
+  std::vector<std::vector<std::pair<int, Item>>> exchanges;
+  for (int rank = 0; rank < size; ++rank) {
+    const std::vector<Round> rounds = rounds_of(readings, in_place, rank, size);
+    exchanges.resize(std::max(exchanges.size(), rounds.size()));
+    for (std::size_t i = 0; i < rounds.size(); ++i)
+      for (const Item& item : rounds[i]) exchanges[i].emplace_back(rank, item);
+  }
+  return exchanges;
 }
 
 std::span<std::byte> place_of(std::span<const Reading> readings, const Item& item) {
@@ -74,98 +86,30 @@ std::span<std::byte> place_of(std::span<const Reading> readings, const Item& ite
   return {static_cast<std::byte*>(tensor.data_ptr()) + item.extent.from, item.extent.bytes};
 }
 
-/// Reads a rank's part on a thread of its own, if one is to be had.
-class PartReader {
- public:
-  PartReader(const fs::path& checkpoint, std::span<const Reading> readings, int rank, int size)
-      : checkpoint_(checkpoint), readings_(readings), rounds_(rounds_of(readings, rank, size)) {
-    for (std::size_t i = 0; i < readings.size(); ++i) {
-      sums_.emplace_back(sizes_of(readings[i].contents));
-      if (rank == 0) add_headers(i);
-      for (const Extent& extent : extents_of(readings[i], false, rank, size))
-        ranges_.push_back({i, extent});
-    }
-    const std::string no_thread = error_of([this] { thread_ = std::thread([this] { run(); }); });
-    if (!no_thread.empty()) run();  // what it has read is exchanged later
-  }
-  PartReader(const PartReader&) = delete;
-  PartReader& operator=(const PartReader&) = delete;
-  ~PartReader() {
-    stops_ = true;
-    if (thread_.joinable()) thread_.join();
-  }
+/// All that a rank reads of tensors that training has, in the order of Staged.
+std::vector<Item> staged_items(std::span<const Reading> readings, int rank, int size) {
+  std::vector<Item> items;
+  for (const Round& round : rounds_of(readings, true, rank, size))
+    items.insert(items.end(), round.begin(), round.end());
+  const std::vector<Item> ranges = items_of(readings, true, Wanted::in_ranges, rank, size);
+  items.insert(items.end(), ranges.begin(), ranges.end());
+  return items;
+}
 
-  /// Returns when the bytes of a round are there, or never will.
-  void wait_for(std::size_t round) {
-    std::unique_lock lock(mutex_);
-    progressed_.wait(lock, [&] { return is_done_ || read_ > round; });
+Staged stage(const std::vector<Item>& items, Staging& staging) {
+  std::uint64_t bytes = 0;
+  for (const Item& item : items) bytes += item.extent.bytes;
+  staging.reserve(bytes, items.empty() ? 0 : 1);
+  std::span<std::byte> rest = staging.take(bytes, 0);
+  Staged staged;
+  for (const Item& item : items) {
+    staged.push_back(rest.first(item.extent.bytes));
+    rest = rest.subspan(item.extent.bytes);
   }
-  /// Waits for all. @throws what reading failed with.
-  std::vector<std::string> sums() {
-    if (thread_.joinable()) thread_.join();
-    if (failure_) std::rethrow_exception(failure_);
-    std::vector<std::string> packed;
-    for (const Contributions& each : sums_) packed.push_back(each.pack());
-    return packed;
-  }
+  return staged;
+}
 
- private:
-  void add_headers(std::size_t reading) {
-    const std::vector<std::string>& headers = readings_[reading].headers;
-    for (std::size_t file = 0; file < headers.size(); ++file)
-      sums_[reading].add(file, 0, std::as_bytes(std::span(headers[file])));
-  }
-
-  void run() noexcept {
-    try {
-      for (const Round& round : rounds_) {
-        for (const Item& item : round) read(item);
-        const std::lock_guard lock(mutex_);
-        ++read_;
-        progressed_.notify_all();
-      }
-      for (const Item& item : ranges_) read(item);
-    } catch (...) {
-      failure_ = std::current_exception();
-    }
-    const std::lock_guard lock(mutex_);
-    is_done_ = true;
-    progressed_.notify_all();
-  }
-
-  void read(const Item& item) {
-    const FileReader& file = file_of(item);
-    std::span<std::byte> bytes = place_of(readings_, item);
-    for (std::uint64_t offset = item.extent.offset; !bytes.empty() && !stops_;) {
-      const auto chunk = bytes.first(std::min<std::uint64_t>(bytes.size(), chunk_bytes));
-      file.read(offset, chunk);
-      sums_[item.reading].add(item.extent.file, offset, chunk);
-      bytes = bytes.subspan(chunk.size());
-      offset += chunk.size();
-    }
-  }
-
-  const FileReader& file_of(const Item& item) {
-    const std::string& name = readings_[item.reading].contents.files[item.extent.file].name;
-    return files_.try_emplace({item.reading, item.extent.file}, checkpoint_ / name).first->second;
-  }
-
-  const fs::path& checkpoint_;
-  std::span<const Reading> readings_;
-  std::vector<Round> rounds_;
-  std::vector<Item> ranges_;
-  std::vector<Contributions> sums_;
-  std::map<std::pair<std::size_t, std::size_t>, FileReader> files_;
-  std::exception_ptr failure_;
-  std::atomic<bool> stops_ = false;
-  std::mutex mutex_;  // of what follows
-  std::condition_variable progressed_;
-  std::size_t read_ = 0;  // rounds
-  bool is_done_ = false;
-  std::thread thread_;
-};
-
-/// Gives all ranks what each has read in a round.
+/// Gives all ranks what each has of some items.
 void exchange(comm::Communicator& group, std::span<const Reading> readings,
               std::span<const std::pair<int, Item>> items) {
   for (std::size_t first = 0; first < items.size(); first += batch_size)
@@ -181,26 +125,67 @@ void exchange(comm::Communicator& group, std::span<const Reading> readings,
         .wait();
 }
 
+void copy(std::span<const std::byte> from, std::span<std::byte> to) {
+  parallel_for(std::ssize(to), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(to.data() + begin, from.data() + begin, static_cast<std::size_t>(end - begin));
+  });
+}
+
+PartOfFile part_of(const Item& item, std::span<std::byte> to, std::size_t round) {
+  return {.reading = item.reading,
+          .file = item.extent.file,
+          .offset = item.extent.offset,
+          .to = to,
+          .round = round};
+}
+
 }  // namespace
 
 std::vector<std::string> read_and_exchange(comm::Communicator& group, const fs::path& checkpoint,
-                                           std::span<const Reading> readings) {
-  PartReader own(checkpoint, readings, group.rank(), group.size());
-  std::vector<std::vector<std::pair<int, Item>>> rounds;  // of all ranks
-  for (int rank = 0; rank < group.size() && group.size() > 1; ++rank) {
-    const std::vector<Round> its = rounds_of(readings, rank, group.size());
-    rounds.resize(std::max(rounds.size(), its.size()));
-    for (std::size_t i = 0; i < its.size(); ++i)
-      for (const Item& item : its[i]) rounds[i].emplace_back(rank, item);
-  }
+                                           std::span<const Reading> readings, Staging& staging,
+                                           Staged& staged) {
+  const int rank = group.rank(), size = group.size();
+  const std::vector<Round> rounds = rounds_of(readings, false, rank, size);
+  std::vector<PartOfFile> parts;
+  for (std::size_t i = 0; i < rounds.size(); ++i)
+    for (const Item& item : rounds[i]) parts.push_back(part_of(item, place_of(readings, item), i));
+  for (const Item& item : items_of(readings, false, Wanted::in_ranges, rank, size))
+    parts.push_back(part_of(item, place_of(readings, item), rounds.size()));
+  const std::vector<Item> items = staged_items(readings, rank, size);
+  run_on_all(group, "memory to read a checkpoint", [&] { staged = stage(items, staging); });
+  for (std::size_t i = 0; i < items.size(); ++i)
+    parts.push_back(part_of(items[i], staged[i], rounds.size()));
+  PartReader own(checkpoint, readings, std::move(parts), rank == 0);
   // A rank whose reads fail goes on: the others are told at the end.
-  for (std::size_t i = 0; i < rounds.size(); ++i) {
+  const auto exchanges = exchanges_of(readings, false, size > 1 ? size : 0);
+  for (std::size_t i = 0; i < exchanges.size(); ++i) {
     own.wait_for(i);
-    exchange(group, readings, rounds[i]);
+    exchange(group, readings, exchanges[i]);
   }
   std::vector<std::string> sums;
-  run_on_all(group, "parts of a checkpoint are read", [&] { sums = own.sums(); });
+  run_on_all(group, "parts of a checkpoint are read", [&] {
+    for (const Contributions& each : own.sums()) sums.push_back(each.pack());
+  });
   return sums;
+}
+
+void fill_in_place(comm::Communicator& group, std::span<const Reading> readings,
+                   const Staged& staged) {
+  const NoGradGuard no_recording;
+  for (const Reading& reading : readings)
+    for (std::size_t i = 0; i < reading.tensors.size(); ++i)
+      if (reading.in_place[i]) parallel::writable_buffer(reading.tensors[i]);
+  std::size_t next = 0;
+  const auto take_staged = [&](const Item& item) {
+    copy(staged[next++], place_of(readings, item));
+  };
+  for (const auto& items : exchanges_of(readings, true, group.size())) {
+    for (const auto& [rank, item] : items)
+      if (rank == group.rank()) take_staged(item);
+    if (group.size() > 1) exchange(group, readings, items);
+  }
+  for (const Item& item : items_of(readings, true, Wanted::in_ranges, group.rank(), group.size()))
+    take_staged(item);
 }
 
 }  // namespace lockstep::checkpoint

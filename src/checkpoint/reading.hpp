@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/contents.hpp"
+#include "checkpoint/staging.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/parallel/shard_range.hpp"
 #include "lockstep/tensor/tensor.hpp"
@@ -21,18 +23,33 @@ struct Reading {
   StemContents contents;
   std::vector<std::string> headers;                         ///< of the files
   std::vector<std::optional<parallel::ShardRange>> ranges;  ///< of each tensor; unset: all of it
-  std::vector<Tensor> tensors;                              ///< to be filled, on the CPU
+  /// To be filled, contiguous, on the CPU.
+  std::vector<Tensor> tensors;
+  /// Of each tensor whether it is one that training has, which changes last.
+  std::vector<bool> in_place;
 };
 
-/// Fills the tensors. Each rank reads its ranges, and an equal part of what all want, which it
-/// gives to the others while it reads on. Every rank must call it, with readings that are alike but
-/// for the ranges' places.
+/// What this rank has read for tensors that training has: their part in a staging.
+using Staged = std::vector<std::span<std::byte>>;
+
+/// Fills the tensors but those that training has. Each rank reads its ranges, and an equal part of
+/// what all want, which it gives to the others while it reads on. Every rank must call it, with
+/// readings that are alike but for the ranges' places.
+/// @param staging gets what is for tensors that training has.
+/// @param staged what that was.
 /// @return what this rank's bytes, headers on rank 0, add to the checksums of each reading's files,
 /// as Contributions packs them.
 /// @throws on every rank what the first one failed with: CorruptData, also for a FileError; what
 /// the group throws.
 std::vector<std::string> read_and_exchange(comm::Communicator& group,
                                            const std::filesystem::path& checkpoint,
-                                           std::span<const Reading> readings);
+                                           std::span<const Reading> readings, Staging& staging,
+                                           Staged& staged);
+
+/// Fills the tensors that training has, once all ranks have taken the others over. Every rank must
+/// call it, with what `read_and_exchange` had and gave.
+/// @throws what the group throws: then some have changed, and others not.
+void fill_in_place(comm::Communicator& group, std::span<const Reading> readings,
+                   const Staged& staged);
 
 }  // namespace lockstep::checkpoint

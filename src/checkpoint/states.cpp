@@ -24,6 +24,7 @@
 #include "lockstep/parallel/parameter_shards.hpp"
 #include "lockstep/parallel/power_sgd.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "tensor/ownership.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -39,6 +40,14 @@ std::vector<Piece> pieces_between_steps(const NamedTensors& tensors) {
   return pieces;
 }
 
+std::vector<Piece> pieces_of(const optim::Optimizer& optimizer) {
+  std::vector<Piece> pieces = pieces_between_steps(optimizer.state_dict());
+  const std::set<const Storage*> own = optimizer.state_memory();
+  for (Piece& piece : pieces)
+    piece.loads_in_place = own.contains(piece.tensor.impl().storage.get());
+  return pieces;
+}
+
 /// Of a module, whose buffers change in a forward.
 std::vector<Piece> pieces_of(const nn::Module& module, const NamedTensors& state) {
   std::set<const Storage*> parameters;
@@ -47,10 +56,13 @@ std::vector<Piece> pieces_of(const nn::Module& module, const NamedTensors& state
   for (const auto& [name, buffer] : module.named_buffers())
     parameters.erase(buffer.impl().storage.get());
   std::vector<Piece> pieces;
-  for (const auto& [name, tensor] : state)
+  for (const auto& [name, tensor] : state) {
+    const bool is_parameter = parameters.contains(tensor.impl().storage.get());
     pieces.push_back({.name = name,
                       .tensor = tensor,
-                      .copied_later = parameters.contains(tensor.impl().storage.get())});
+                      .copied_later = is_parameter,
+                      .loads_in_place = is_parameter});
+  }
   return pieces;
 }
 
@@ -91,7 +103,7 @@ std::vector<Piece> pieces_of(const nn::Module& module, const nn::ReplicatedModul
     LOCKSTEP_CHECK(piece != pieces.end(), Error, "parameter ", name, " is not in the state");
     piece->tensor = shard.detach();
     piece->range = range;
-    piece->copied_later = true;
+    piece->copied_later = piece->loads_in_place = true;
   }
   return pieces;
 }
@@ -170,7 +182,8 @@ std::vector<std::string> load_shards(nn::Module& module, const nn::ReplicatedMod
   const std::vector<std::string> left_too = load_what_fits(module, rest, elsewhere);
   left.insert(left.end(), left_too.begin(), left_too.end());
   check_nothing_left();
-  for (auto& [shard, value] : loaded) shard.copy_(value.to(shard.device()));
+  for (auto& [shard, value] : loaded)
+    if (!is_same_memory(shard, value)) shard.copy_(value.to(shard.device()));
   return left;
 }
 
@@ -187,14 +200,14 @@ std::optional<ShardRange> wanted_of(Ranges shards, const std::string& name, cons
 }
 
 /// An optimizer's states as it has those of shards, without others.
-NamedTensors in_form_of_shards(const NamedTensors& tensors, const nn::ReplicatedModule& replica,
+NamedTensors in_form_of_shards(NamedTensors tensors, const nn::ReplicatedModule& replica,
                                const NotShards& others) {
   NamedTensors own;
-  for (const auto& [name, tensor] : tensors) {
+  for (auto& [name, tensor] : tensors) {
     if (others.contains(name)) continue;
     const auto range = replica.reducer().shards()->range_of(name);
     const bool is_shard = range && tensor.shape() == Shape{range->count};
-    own.emplace_back(name, is_shard ? tensor.reshape(shape_of_shard(*range)) : tensor);
+    own.emplace_back(name, is_shard ? tensor.reshape(shape_of_shard(*range)) : std::move(tensor));
   }
   return own;
 }
@@ -209,19 +222,19 @@ NotShards among(const NamedTensors& tensors, const NotShards& others) {
 
 /// A state of an optimizer of shards, whose other tensors are among what does not fit.
 void load_shards(optim::Optimizer& optimizer, const nn::ReplicatedModule& replica,
-                 const NamedTensors& tensors, const NotShards& others) {
+                 NamedTensors tensors, const NotShards& others) {
   std::string problems;
   for (const auto& [name, problem] : others) problems += "\n  " + name + ": " + problem;
   LOCKSTEP_CHECK(others.empty(), InvalidArgument, "optimizer state:", problems);
-  optimizer.load_state_dict(in_form_of_shards(tensors, replica, others));
+  optimizer.load_state_dict(in_form_of_shards(std::move(tensors), replica, others));
 }
 
 /// The same for what fits. @return a line for each other one.
 std::vector<std::string> load_fitting_shards(optim::Optimizer& optimizer,
                                              const nn::ReplicatedModule& replica,
-                                             const NamedTensors& tensors, const NotShards& others) {
+                                             NamedTensors tensors, const NotShards& others) {
   std::vector<std::string> left =
-      optimizer.load_matching_state(in_form_of_shards(tensors, replica, others));
+      optimizer.load_matching_state(in_form_of_shards(std::move(tensors), replica, others));
   for (std::string& line : left)
     if (const auto other = others.find(line.substr(0, line.find(": "))); other != others.end())
       line = other->first + ": " + other->second;
@@ -312,12 +325,13 @@ TensorState state_of(optim::Optimizer& optimizer) {
     LOCKSTEP_CHECK(autograd::share_of(parameter) != autograd::GradientShare::part, InvalidArgument,
                    "the optimizer has this rank's shards of parameters, and others theirs; add it "
                    "with the replica that shares them out: add(\"optimizer\", optimizer, ddp)");
-  return {.pieces = [&optimizer] { return pieces_between_steps(optimizer.state_dict()); },
-          .load = [&optimizer](const NamedTensors& tensors) { optimizer.load_state_dict(tensors); },
-          .load_what_fits =
-              [&optimizer](const NamedTensors& tensors) {
-                return optimizer.load_matching_state(tensors);
-              }};
+  return {
+      .pieces = [&optimizer] { return pieces_of(optimizer); },
+      .load = [&optimizer](NamedTensors tensors) { optimizer.load_state_dict(std::move(tensors)); },
+      .load_what_fits =
+          [&optimizer](NamedTensors tensors) {
+            return optimizer.load_matching_state(std::move(tensors));
+          }};
 }
 
 TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica) {
@@ -325,7 +339,7 @@ TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica)
   const auto others = std::make_shared<NotShards>();
   TensorState state{.pieces =
                         [&] {
-                          std::vector<Piece> pieces = pieces_between_steps(optimizer.state_dict());
+                          std::vector<Piece> pieces = pieces_of(optimizer);
                           for (Piece& piece : pieces) {
                             const auto range = replica.reducer().shards()->range_of(piece.name);
                             if (range && shape_of_shard(*range) == piece.tensor.shape())
@@ -338,13 +352,14 @@ TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica)
                           return wanted_of(replica.reducer().shards(), name, shape, *others);
                         },
                     .load =
-                        [&, others](const NamedTensors& tensors) {
-                          load_shards(optimizer, replica, tensors, among(tensors, *others));
+                        [&, others](NamedTensors tensors) {
+                          const NotShards found = among(tensors, *others);
+                          load_shards(optimizer, replica, std::move(tensors), found);
                         },
                     .load_what_fits =
-                        [&, others](const NamedTensors& tensors) {
-                          return load_fitting_shards(optimizer, replica, tensors,
-                                                     among(tensors, *others));
+                        [&, others](NamedTensors tensors) {
+                          const NotShards found = among(tensors, *others);
+                          return load_fitting_shards(optimizer, replica, std::move(tensors), found);
                         }};
   return unless_alike(std::move(state), replica);
 }

@@ -50,16 +50,18 @@ class TakingOver {
         partial_(partial),
         rank_(static_cast<std::size_t>(rank)) {}
 
-  LoadReport run(const Registry& present) {
+  void take_tensors(const Registry& present) {
     for (std::size_t i = 0; i < present.tensors.size(); ++i) {
       const auto& [name, state] = present.tensors[i];
       take_one(name, [&, &name = name, &state = state] { tensors(i, name, state); });
       loaded_.tensors[i].clear();  // or all are there twice until the last is taken over
     }
+  }
+  void take_values(const Registry& present) {
     for (const auto& [name, state] : present.values)
       take_one(name, [&, &name = name, &state = state] { values(name, state); });
-    return std::move(report_);
   }
+  LoadReport report() { return std::move(report_); }
 
  private:
   template <class TakeIt>
@@ -73,8 +75,8 @@ class TakingOver {
     }
   }
   void tensors(std::size_t i, const std::string& name, const TensorState& state) {
-    if (!partial_ || !state.load_what_fits) return state.load(loaded_.tensors[i]);
-    for (const std::string& line : state.load_what_fits(loaded_.tensors[i]))
+    if (!partial_ || !state.load_what_fits) return state.load(std::move(loaded_.tensors[i]));
+    for (const std::string& line : state.load_what_fits(std::move(loaded_.tensors[i])))
       report_.left.push_back(name + ": " + line);
   }
   void values(const std::string& name, const ValueState& state) const {
@@ -122,9 +124,11 @@ void tell_left(comm::Communicator& group, const fs::path& checkpoint, LoadReport
 
 LoadReport take_over(comm::Communicator& group, Loaded& loaded, const fs::path& checkpoint,
                      const Registry& present, bool partial, std::span<const std::string> absent) {
-  LoadReport report;
-  run_on_all(group, "a checkpoint is taken over",
-             [&] { report = TakingOver(loaded, checkpoint, partial, group.rank()).run(present); });
+  TakingOver taking(loaded, checkpoint, partial, group.rank());
+  run_on_all(group, "tensors are taken over", [&] { taking.take_tensors(present); });
+  fill_in_place(group, loaded.readings, loaded.staged);
+  run_on_all(group, "values are taken over", [&] { taking.take_values(present); });
+  LoadReport report = taking.report();
   if (!partial) return report;
   std::vector<std::string> left;
   for (const std::string& name : absent) left.push_back(name + ": the checkpoint has none");

@@ -5,6 +5,7 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/nn/module.hpp"
 #include "lockstep/tensor/compare.hpp"
+#include "tensor/ownership.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -50,7 +51,8 @@ class Loading {
     LOCKSTEP_CHECK(faults_.is_empty(), InvalidArgument, "load_state_dict:", faults_.text());
     const NoGradGuard no_recording;
     for (Slot& slot : slots_)
-      if (slot.value.defined()) slot.target.copy_(slot.value);
+      if (slot.value.defined() && !is_same_memory(slot.value, slot.target))
+        slot.target.copy_(slot.value);
     return std::move(report_);
   }
 

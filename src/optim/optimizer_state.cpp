@@ -12,6 +12,7 @@
 #include "lockstep/tensor/factories.hpp"
 #include "optim/state_format.hpp"
 #include "optim/state_reader.hpp"
+#include "tensor/ownership.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -23,9 +24,10 @@ Tensor saved_integer(std::int64_t value) {
 }
 
 /// Tells states apart by names, shapes and values, of large tensors those at both ends, whatever
-/// order they stand in. Arrays of shards differ between ranks that load one state, and do not
-/// count.
-std::uint64_t fingerprint(const NamedTensors& state, bool is_of_shards) {
+/// order they stand in. The values of shards differ between ranks that load one state, and those
+/// of an optimizer's own memory may come later: neither count.
+std::uint64_t fingerprint(const NamedTensors& state, bool is_of_shards,
+                          const std::set<const Storage*>& own) {
   constexpr std::int64_t longest_end = 1024;
   std::uint64_t sum = 0;
   for (const auto& [name, value] : state) {
@@ -36,6 +38,10 @@ std::uint64_t fingerprint(const NamedTensors& state, bool is_of_shards) {
       continue;
     }
     text += detail::concat(value.shape());
+    if (own.contains(value.impl().storage.get())) {
+      sum += std::hash<std::string>{}(text);
+      continue;
+    }
     const Tensor flat = value.reshape({-1});
     const std::int64_t count = flat.numel(), end = std::min(count, longest_end);
     for (const Tensor& part : {flat.slice(0, 0, end), flat.slice(0, count - end, count)}) {
@@ -45,6 +51,16 @@ std::uint64_t fingerprint(const NamedTensors& state, bool is_of_shards) {
     sum += std::hash<std::string>{}(text);
   }
   return sum;
+}
+
+/// A tensor that the optimizer may write to: the one that is given if nobody else has it, or if it
+/// is a state of its own already.
+Tensor kept(Tensor value, Device device, const Tensor& state) {
+  if (value.device() != device) return value.to(device);
+  if (is_same_memory(value, state)) return value;
+  const bool can_be_kept =
+      is_sole_owner(value) && value.is_contiguous() && value.impl().storage->owns_memory();
+  return can_be_kept ? value : value.clone();
 }
 
 std::string group_prefix(std::size_t group) { return "groups." + std::to_string(group) + '.'; }
@@ -161,9 +177,11 @@ void Optimizer::read_state(StateReader& reader, const std::string& key,
                            ParameterState& each) const {
   const Tensor& parameter = each.parameter;
   const DType dtype = state_dtype(parameter.dtype());
-  const auto take = [&](std::string_view name, const Shape& shape, DType type) {
-    const Tensor value = reader.take(key + std::string(name), shape, type);
-    return value.defined() ? value.to(parameter.device()).clone() : value;
+  const ParameterState before = each;
+  const auto take = [&](std::string_view name, const Shape& shape, DType type,
+                        const Tensor& state) {
+    Tensor value = reader.take(key + std::string(name), shape, type);
+    return value.defined() ? kept(std::move(value), parameter.device(), state) : value;
   };
   const double steps = reader.number(key + "step", DType::i64, 0);
   if (steps < 0) reader.fault() << key << "step: " << steps << "; must not be negative";
@@ -179,13 +197,13 @@ void Optimizer::read_state(StateReader& reader, const std::string& key,
   check_formats(each);
   for (std::size_t k = 0; k < names.size(); ++k) {
     const Shape shape = state_shape(parameter, names[k]);
-    const Tensor value = take(names[k], shape, dtype);
+    const Tensor value = take(names[k], shape, dtype, before.state[k]);
     if (!value.defined()) continue;
     keep(each, k, value);
   }
-  if (!carried_name().empty()) each.carried = take(carried_name(), {}, DType::f64);
+  if (!carried_name().empty()) each.carried = take(carried_name(), {}, DType::f64, before.carried);
   if (dtype != parameter.dtype() && uses_master_weights(each.group))
-    each.master = take("master", parameter.shape(), dtype);
+    each.master = take("master", parameter.shape(), dtype, before.master);
 }
 
 void Optimizer::read_pytorch_state(StateReader& reader, const std::string& key,
@@ -238,7 +256,7 @@ void Optimizer::note_loaded(std::uint64_t state) noexcept {
 void Optimizer::load_pytorch_state(const NamedTensors& state) {
   check_distinguishable();
   const NoGradGuard no_recording;
-  const std::uint64_t known_by = fingerprint(state, has_shards());
+  const std::uint64_t known_by = fingerprint(state, has_shards(), state_memory());
   StateReader reader(state);
   std::vector<ParameterState> loaded = states_;
   for (std::size_t i = 0; i < loaded.size(); ++i) read_pytorch_state(reader, key_of(i), loaded[i]);
@@ -247,14 +265,27 @@ void Optimizer::load_pytorch_state(const NamedTensors& state) {
   note_loaded(known_by);
 }
 
-void Optimizer::load_state_dict(const NamedTensors& state) {
+std::set<const Storage*> Optimizer::state_memory() const {
+  std::set<const Storage*> memory;
+  const auto add = [&](const Tensor& state) {
+    if (state.defined()) memory.insert(state.impl().storage.get());
+  };
+  for (const ParameterState& each : states_) {
+    std::ranges::for_each(each.state, add);
+    add(each.carried);
+    add(each.master);
+  }
+  return memory;
+}
+
+void Optimizer::load_state_dict(NamedTensors state) {
   check_distinguishable();
   const NoGradGuard no_recording;
   std::vector<NamedOptions> before;
   for (std::size_t group = 0; group < group_count(); ++group)
     before.push_back(named_options(group));
-  const std::uint64_t known_by = fingerprint(state, has_shards());
-  StateReader reader(state);
+  const std::uint64_t known_by = fingerprint(state, has_shards(), state_memory());
+  StateReader reader(std::move(state));
   try {
     states_ = read_states(reader);
   } catch (...) {
@@ -291,7 +322,7 @@ std::vector<std::string> Optimizer::other_options(const NamedTensors& state) con
   return lines;
 }
 
-std::vector<std::string> Optimizer::load_matching_state(const NamedTensors& state) {
+std::vector<std::string> Optimizer::load_matching_state(NamedTensors state) {
   try {
     load_state_dict(state);
     return {};
@@ -299,6 +330,7 @@ std::vector<std::string> Optimizer::load_matching_state(const NamedTensors& stat
   }
   check_distinguishable();
   const NoGradGuard no_recording;
+  const std::set<const Storage*> before = state_memory();
   std::map<std::string, NamedTensors> states;
   for (const auto& entry : state)
     states[entry.first.substr(0, entry.first.rfind('.') + 1)].push_back(entry);
@@ -319,7 +351,7 @@ std::vector<std::string> Optimizer::load_matching_state(const NamedTensors& stat
   const std::vector<std::string> options = other_options(state);
   left.insert(left.end(), options.begin(), options.end());
   states_ = std::move(loaded);
-  note_loaded(fingerprint(state, has_shards()));
+  note_loaded(fingerprint(state, has_shards(), before));
   return left;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <iterator>
 #include <map>
 #include <ostream>
 #include <string>
@@ -15,12 +16,13 @@ namespace lockstep::optim {
 /// Gives out the tensors of a state by name, and collects everything that is wrong with it.
 class StateReader {
  public:
-  explicit StateReader(const NamedTensors& state) : given_(state.begin(), state.end()) {}
+  explicit StateReader(NamedTensors state)
+      : given_(std::move_iterator(state.begin()), std::move_iterator(state.end())) {}
 
   /// The tensor of a name; undefined, with a fault, if it is missing or of another shape or dtype.
   Tensor take(const std::string& name, const Shape& shape, DType dtype) {
-    const auto node = given_.extract(name);
-    const Tensor value = node.empty() ? Tensor() : node.mapped();
+    auto node = given_.extract(name);
+    Tensor value = node.empty() ? Tensor() : std::move(node.mapped());
     if (value.defined() && value.shape() == shape && value.dtype() == dtype) return value;
     auto& out = fault() << name;
     if (!value.defined())

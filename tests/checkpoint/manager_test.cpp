@@ -367,7 +367,7 @@ TEST(CheckpointManager, ALoadReadsEachByteOnceOverAllRanks) {
 TEST(CheckpointManager, ALoadReadsAnEqualPartOnEachRank) {
   const TemporaryFolder folder;
   static std::mutex mutex;
-  static std::map<std::thread::id, double> read;  // a rank reads with a thread; texts are rank 0's
+  static std::map<int, double> read;  // by the file, which each rank has opened for itself
   read.clear();
   run_job(3, [&](const CommunicatorPtr& group) {
     auto model = nn::make<nn::Linear>(1600, 1700);
@@ -381,7 +381,7 @@ TEST(CheckpointManager, ALoadReadsAnEqualPartOnEachRank) {
       io::file_calls.pread = [](int file, void* data, std::size_t size, off_t offset) {
         const ssize_t count = ::pread(file, data, size, offset);
         const std::lock_guard lock(mutex);
-        read[std::this_thread::get_id()] += static_cast<double>(count);
+        read[file] += static_cast<double>(count);
         return count;
       };
     group->barrier().wait();
@@ -389,9 +389,9 @@ TEST(CheckpointManager, ALoadReadsAnEqualPartOnEachRank) {
     group->barrier().wait();
   });
   io::file_calls = {};
-  ASSERT_EQ(read.size(), 4u);
+  ASSERT_GE(read.size(), 3u);  // rank 0 reads texts, too
   double sum = 0, largest = 0;
-  for (const auto& [thread, bytes] : read) {
+  for (const auto& [file, bytes] : read) {
     sum += bytes;
     largest = std::max(largest, bytes);
   }

@@ -78,6 +78,35 @@ TEST(OptimizerState, FindsParametersInAnyOrder) {
     EXPECT_TRUE(equal(value_of(first.state_dict(), key), value_of(second.state_dict(), key)));
 }
 
+TEST(OptimizerState, BecomesTheTensorsThatNobodyElseHas) {
+  const Pair pair;
+  optim::SGD optimizer(pair.named(), {.lr = 0.1, .momentum = 0.9});
+  optimizer.step();
+  constexpr std::string_view name = "fc.weight.momentum_buffer";
+  const auto own_copies = [&] {
+    NamedTensors state = optimizer.state_dict();
+    for (auto& [key, tensor] : state) tensor = tensor.clone();
+    return state;
+  };
+  NamedTensors given = own_copies();
+  const void* const place = value_of(given, name).data_ptr();
+  optimizer.load_state_dict(given);  // which may change it
+  EXPECT_NE(value_of(optimizer.state_dict(), name).data_ptr(), place);
+  optimizer.load_state_dict(std::move(given));
+  EXPECT_EQ(value_of(optimizer.state_dict(), name).data_ptr(), place);
+
+  optimizer.load_state_dict(optimizer.state_dict());
+  EXPECT_EQ(value_of(optimizer.state_dict(), name).data_ptr(), place) << "its own stay";
+
+  std::vector<double> memory{1.0, 2.0};  // of somebody else, who may only let it be read
+  NamedTensors borrowed = own_copies();
+  for (auto& [key, tensor] : borrowed)
+    if (key == name) tensor = from_blob(memory.data(), {2}, {.dtype = DType::f64});
+  optimizer.load_state_dict(std::move(borrowed));
+  EXPECT_NE(value_of(optimizer.state_dict(), name).data_ptr(), memory.data());
+  EXPECT_THAT(value_of(optimizer.state_dict(), name).to_vector<double>(), ElementsAre(1.0, 2.0));
+}
+
 TEST(OptimizerState, NamesMissingAndUnexpectedKeysAndChangesNothing) {
   const Pair pair;
   AdamW first(pair.named(), {.lr = 0.5}), second(pair.named(), {.lr = 0.1});

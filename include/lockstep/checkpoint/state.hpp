@@ -27,6 +27,10 @@ struct Piece {
   /// parallel::writable_buffer, launches of captured steps. False for what a forward changes, which
   /// would wait, and for what is written in other ways, through pointers or kernels of one's own.
   bool copied_later = false;
+  /// Whether `load`, given this tensor itself or a view of it, leaves it where it is. Contiguous
+  /// ones on the CPU are then given to `load` in the place of new ones, and the values come into
+  /// them when all states have taken their tensors: training needs no second copy of them.
+  bool loads_in_place = false;
 };
 
 /// State in tensors, in files of their own: "NAME-00001-of-00002.safetensors".
@@ -36,14 +40,15 @@ struct TensorState {
   /// What of a saved tensor this rank shall be given back; unset for all of it.
   std::function<std::optional<parallel::ShardRange>(const std::string& name, const Shape& shape)>
       wanted = {};
-  /// Takes them back: on the CPU, under their names; pieces in one dimension.
+  /// Takes them back: on the CPU, under their names; pieces in one dimension. They are nobody
+  /// else's, but those that load in place.
   /// @throws InvalidArgument naming all that does not fit.
-  std::function<void(const NamedTensors& tensors)> load;
+  std::function<void(NamedTensors tensors)> load;
   /// Takes back those that fit, and leaves the rest as it is (ManagerOptions::partial). Unset: all,
   /// or where `load` throws InvalidArgument, none.
   /// @return a line for each that was not taken back, or that there was nothing for: the same on
   /// all ranks.
-  std::function<std::vector<std::string>(const NamedTensors& tensors)> load_what_fits = {};
+  std::function<std::vector<std::string>(NamedTensors tensors)> load_what_fits = {};
   /// Pieces that are not always there: saved where `has_more` is true on any rank, and then asked
   /// for on all. Their names and shapes must be alike.
   std::function<std::vector<Piece>()> more = {};

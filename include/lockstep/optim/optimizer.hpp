@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -124,15 +125,19 @@ class Optimizer {
   NamedTensors state_dict() const;
   /// Takes over what `state_dict` gave, options included, whatever format its states had: in few
   /// bits they are rounded to the nearest, which changes none that were in that format. Changes
-  /// nothing if it throws.
+  /// nothing if it throws. Tensors that are moved in, and that nobody else has, become the states;
+  /// others are copied, and the optimizer's own stay where they are.
   /// @throws InvalidArgument naming all missing and unexpected keys, shapes and dtypes that do not
   /// fit, and parameters that are grouped otherwise.
-  void load_state_dict(const NamedTensors& state);
+  void load_state_dict(NamedTensors state);
   /// As `load_state_dict` where all fits. Else takes over the states of those parameters of which
   /// all fits, and leaves the others, and the options of all groups, as they are.
   /// @return a line for each parameter that was left, "head.weight.exp_avg: missing", and for each
   /// option that is another there: "groups.0.lr: 0.01 there, 0.1 here stays".
-  std::vector<std::string> load_matching_state(const NamedTensors& state);
+  std::vector<std::string> load_matching_state(NamedTensors state);
+  /// The memory in which it keeps states of elements. What `state_dict` gives of it are the states
+  /// themselves; the others are copies, of states in few bits.
+  std::set<const Storage*> state_memory() const;
   /// Takes over the states of PyTorch's optimizer of the same name: tensors "<parameter>.<state>",
   /// such as "0.weight.exp_avg" and "0.weight.step", in any dtype (docs/optimizers.md shows how to
   /// save them). Options and groups stay as they are here; parameters without a state there start

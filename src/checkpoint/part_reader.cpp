@@ -1,0 +1,110 @@
+#include "checkpoint/part_reader.hpp"
+
+#include <algorithm>
+
+#include "checkpoint/exchange.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr std::size_t chunk_bytes = std::size_t{1} << 20;  // stays in cache for its checksum
+constexpr int thread_count = 2;
+
+}  // namespace
+
+PartReader::PartReader(std::filesystem::path checkpoint, std::span<const Reading> readings,
+                       std::vector<PartOfFile> parts, bool with_headers)
+    : checkpoint_(std::move(checkpoint)),
+      readings_(readings),
+      parts_(std::move(parts)),
+      sums_(no_sums()) {
+  for (const PartOfFile& part : parts_) {
+    left_.resize(std::max(left_.size(), part.round + 1));
+    left_[part.round] += part.to.size();
+  }
+  for (std::size_t i = 0; i < readings_.size() && with_headers; ++i)
+    for (std::size_t file = 0; file < readings_[i].headers.size(); ++file)
+      sums_[i].add(file, 0, std::as_bytes(std::span(readings_[i].headers[file])));
+  error_of([this] {
+    while (std::ssize(threads_) < thread_count) threads_.emplace_back([this] { run(); });
+  });
+  if (threads_.empty()) run();
+}
+
+PartReader::~PartReader() {
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+  }
+  join();
+}
+
+void PartReader::wait_for(std::size_t round) {
+  std::unique_lock lock(mutex_);
+  progressed_.wait(lock, [&] { return stops_ || round >= left_.size() || left_[round] == 0; });
+}
+
+std::vector<Contributions> PartReader::sums() {
+  join();
+  if (failure_) std::rethrow_exception(failure_);
+  return sums_;
+}
+
+void PartReader::run() noexcept {
+  try {
+    read_all();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::current_exception();
+    stops_ = true;
+    progressed_.notify_all();
+  }
+}
+
+void PartReader::read_all() {
+  std::vector<Contributions> sums = no_sums();
+  for (PartOfFile chunk{}; next(chunk); is_read(chunk)) {
+    file_of(chunk).read(chunk.offset, chunk.to);
+    sums[chunk.reading].add(chunk.file, chunk.offset, chunk.to);
+  }
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < sums.size(); ++i) sums_[i].add(sums[i]);
+}
+
+/// Takes the next bytes that nobody has begun to read; none once all are, or it stops.
+bool PartReader::next(PartOfFile& chunk) {
+  const std::lock_guard lock(mutex_);
+  while (first_ < parts_.size() && parts_[first_].to.empty()) ++first_;
+  if (stops_ || first_ == parts_.size()) return false;
+  PartOfFile& part = parts_[first_];
+  chunk = part;
+  chunk.to = part.to.first(std::min(part.to.size(), chunk_bytes));
+  part.to = part.to.subspan(chunk.to.size());
+  part.offset += chunk.to.size();
+  return true;
+}
+
+void PartReader::is_read(const PartOfFile& chunk) {
+  const std::lock_guard lock(mutex_);
+  left_[chunk.round] -= chunk.to.size();
+  if (left_[chunk.round] == 0) progressed_.notify_all();
+}
+
+const FileReader& PartReader::file_of(const PartOfFile& part) {
+  const std::lock_guard lock(mutex_);
+  const std::string& name = readings_[part.reading].contents.files[part.file].name;
+  return files_.try_emplace({part.reading, part.file}, checkpoint_ / name).first->second;
+}
+
+std::vector<Contributions> PartReader::no_sums() const {
+  std::vector<Contributions> sums;
+  for (const Reading& reading : readings_) sums.emplace_back(sizes_of(reading.contents));
+  return sums;
+}
+
+void PartReader::join() {
+  for (std::thread& thread : threads_)
+    if (thread.joinable()) thread.join();
+}
+
+}  // namespace lockstep::checkpoint

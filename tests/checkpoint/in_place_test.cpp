@@ -1,0 +1,241 @@
+#include <fstream>
+#include <map>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/thread_job.hpp"
+#include "lockstep/lockstep.hpp"
+#include "support/temporary_folder.hpp"
+
+// Tensors that training has stay where they are when a checkpoint is loaded.
+
+namespace lockstep {
+namespace {
+
+using checkpoint::Manager, checkpoint::Piece, checkpoint::TensorState, checkpoint::Values,
+    checkpoint::ValueState;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+using testing::run_job, testing::TemporaryFolder;
+
+/// A model with moments, on one rank.
+class Training {
+ public:
+  explicit Training(const CommunicatorPtr& group, int zero_stage = 0)
+      : net_(nn::make<nn::Linear>(40, 30)),
+        ddp_(net_, group, {.zero_stage = zero_stage}),
+        optimizer_(ddp_.named_parameters(), {.lr = 0.01}) {}
+
+  void step() {
+    optimizer_.zero_grad();
+    const Tensor y = ddp_(ones({2, 40}));
+    (y * y).sum().backward();
+    optimizer_.step();
+  }
+  void add_to(Manager& checkpoints) {
+    checkpoints.add("model", ddp_);
+    checkpoints.add("optimizer", optimizer_, ddp_);
+  }
+  /// Weights and moments of this rank, by name.
+  NamedTensors tensors() const {
+    NamedTensors all;
+    for (const NamedTensors& state : {ddp_.named_parameters(), optimizer_.state_dict()})
+      for (const auto& [name, tensor] : state)
+        if (tensor.numel() > 1) all.emplace_back(name, tensor.detach());
+    return all;
+  }
+  std::map<std::string, const void*> places() const {
+    std::map<std::string, const void*> places;
+    for (const auto& [name, tensor] : tensors()) places[name] = tensor.data_ptr();
+    return places;
+  }
+  std::map<std::string, std::vector<float>> values() const {
+    std::map<std::string, std::vector<float>> values;
+    for (const auto& [name, tensor] : tensors()) values[name] = tensor.to_vector<float>();
+    return values;
+  }
+
+ private:
+  nn::ModulePtr<nn::Linear> net_;
+  DistributedDataParallel<nn::Linear> ddp_;
+  optim::AdamW optimizer_;
+};
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(LoadInPlace, LeavesWeightsAndMomentsWhereTheyAre) {
+  for (const int ranks : {1, 2, 3})
+    for (const int zero_stage : {0, 1, 2, 3}) {
+      const TemporaryFolder folder;
+      run_job(ranks, [&](const CommunicatorPtr& group) {
+        Training training(group, zero_stage);
+        training.step();
+        Manager checkpoints(folder / "run", group);
+        training.add_to(checkpoints);
+        checkpoints.save(1);
+        ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+        const auto saved = training.values();
+        training.step();
+        ASSERT_NE(training.values(), saved);
+        const auto places = training.places();
+        EXPECT_EQ(checkpoints.load(folder / "run/step-1"), 1);
+        EXPECT_EQ(training.values(), saved) << ranks << " ranks, stage " << zero_stage;
+        EXPECT_EQ(training.places(), places) << ranks << " ranks, stage " << zero_stage;
+        training.step();  // the replicas agree on what they have loaded
+        EXPECT_NE(training.values(), saved);
+      });
+    }
+}
+
+TEST(LoadInPlace, FillsAnOptimizerThatHasMadeNoStep) {
+  const TemporaryFolder folder;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Training training(group);
+    training.step();
+    Manager checkpoints(folder / "run", group);
+    training.add_to(checkpoints);
+    checkpoints.save(1);
+    ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+    Training again(group);
+    Manager others(folder / "other", group);
+    again.add_to(others);
+    EXPECT_EQ(others.load(folder / "run/step-1"), 1);
+    EXPECT_EQ(again.values(), training.values());
+    training.step();
+    again.step();
+    EXPECT_EQ(again.values(), training.values());
+  });
+}
+
+TEST(LoadInPlace, ChangesNothingWhereTheLastByteIsDamaged) {
+  const TemporaryFolder folder;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Training training(group);
+    training.step();
+    Manager checkpoints(folder / "run", group);
+    training.add_to(checkpoints);
+    checkpoints.save(1);
+    ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+    if (group->rank() == 0)
+      for (const auto& [name, bytes] : testing::tensor_files(folder / "run/step-1"))
+        if (name.starts_with("optimizer") && name.ends_with(".safetensors"))
+          std::fstream(folder / "run/step-1" / name,
+                       std::ios::binary | std::ios::in | std::ios::out)
+              .seekp(static_cast<std::streamoff>(bytes.size()) - 1)
+              .put(static_cast<char>(bytes.back() ^ 1));
+    group->barrier().wait();
+    training.step();
+    const auto before = training.values();
+    EXPECT_THROW(checkpoints.load(folder / "run/step-1"), CorruptData);
+    EXPECT_EQ(training.values(), before);
+  });
+}
+
+TEST(LoadInPlace, ChangesNoTensorThatTrainingHasWhereOneRankRefusesAnother) {
+  const TemporaryFolder folder;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Training training(group);
+    training.step();
+    const Tensor other = zeros({3});
+    bool refuses = false;
+    Manager checkpoints(folder / "run", group);
+    training.add_to(checkpoints);
+    checkpoints.add(
+        "other",
+        TensorState{.pieces = [&] { return std::vector<Piece>{{.name = "x", .tensor = other}}; },
+                    .load =
+                        [&](const NamedTensors&) {
+                          if (refuses) throw InvalidArgument("none of it");
+                        }});
+    checkpoints.save(1);
+    ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+    training.step();
+    const auto before = training.values();
+    refuses = group->rank() == 1;
+    EXPECT_THAT(error_of([&] { checkpoints.load(folder / "run/step-1"); }),
+                HasSubstr("none of it"));
+    EXPECT_EQ(training.values(), before);
+  });
+}
+
+TEST(LoadInPlace, TensorsAreThereBeforeValuesAreTakenOver) {
+  const TemporaryFolder folder;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Training training(group);
+    std::map<std::string, std::vector<float>> seen;
+    Manager checkpoints(folder / "run", group);
+    training.add_to(checkpoints);
+    checkpoints.add("looks", ValueState{.values =
+                                            [] {
+                                              return Values{{"value", 1}};
+                                            },
+                                        .load = [&](const Values&) { seen = training.values(); }});
+    training.step();
+    checkpoints.save(1);
+    ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+    const auto saved = training.values();
+    training.step();
+    checkpoints.load(folder / "run/step-1");
+    EXPECT_EQ(seen, saved);
+  });
+}
+
+TEST(LoadInPlace, RanksMayHaveTensorsThatCannotStay) {
+  const TemporaryFolder folder;
+  run_job(3, [&](const CommunicatorPtr& group) {
+    // Of rank 1 it is a column, which is not contiguous.
+    Tensor weight = group->rank() == 1 ? zeros({5, 2}).select(1, 0) : zeros({5});
+    std::vector<const void*> given;
+    Manager checkpoints(folder / "run", group);
+    checkpoints.add("weight",
+                    TensorState{.pieces =
+                                    [&] {
+                                      return std::vector<Piece>{
+                                          {.name = "w", .tensor = weight, .loads_in_place = true}};
+                                    },
+                                .load =
+                                    [&](const NamedTensors& all) {
+                                      const Tensor& found = all.at(0).second;
+                                      given.push_back(found.data_ptr());
+                                      if (found.data_ptr() != weight.data_ptr())
+                                        weight.copy_(found);
+                                    }});
+    weight.fill_(7.0);
+    checkpoints.save(1);
+    ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+    weight.fill_(8.0);
+    checkpoints.load(folder / "run/step-1");
+    EXPECT_EQ(weight.to_vector<float>(), std::vector<float>(5, 7.0F));
+    EXPECT_NE(given.at(0), weight.data_ptr());
+  });
+}
+
+TEST(LoadInPlace, ComesBehindTheCopiesOfASave) {
+  const TemporaryFolder folder;
+  run_job(1, [&](const CommunicatorPtr& group) {
+    Training training(group);
+    training.step();
+    Manager checkpoints(folder / "run", group);
+    training.add_to(checkpoints);
+    for (int step = 1; step < 20; ++step) {
+      checkpoints.save(step);
+      const auto saved = training.values();
+      training.step();
+      checkpoints.load_newest();
+      EXPECT_EQ(training.values(), saved) << step;
+      training.step();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
