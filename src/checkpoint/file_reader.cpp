@@ -31,6 +31,11 @@ void FileReader::read(std::uint64_t offset, std::span<std::byte> bytes) const {
   }
 }
 
+void FileReader::read_ahead(std::uint64_t offset, std::uint64_t bytes) const noexcept {
+  ::posix_fadvise(file_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                  POSIX_FADV_WILLNEED);
+}
+
 void FileReader::drop_cache(std::uint64_t offset, std::uint64_t bytes) const noexcept {
   ::posix_fadvise(file_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
                   POSIX_FADV_DONTNEED);

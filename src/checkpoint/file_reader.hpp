@@ -21,6 +21,8 @@ class FileReader {
   std::uint64_t size() const noexcept { return size_; }
   /// Fills memory. @throws io::FileError, CorruptData where the file ends before.
   void read(std::uint64_t offset, std::span<std::byte> bytes) const;
+  /// Has the system begin to read what will be asked for soon.
+  void read_ahead(std::uint64_t offset, std::uint64_t bytes) const noexcept;
   /// Has the next read of bytes come from the disk, where the file system lets that be asked.
   void drop_cache(std::uint64_t offset, std::uint64_t bytes) const noexcept;
 

@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::size_t chunk_bytes = std::size_t{1} << 20;  // stays in cache for its checksum
 constexpr int thread_count = 2;
+constexpr std::uint64_t bytes_ahead = std::uint64_t{32} << 20;  // that the disk is asked for
 
 }  // namespace
 
@@ -64,6 +65,8 @@ void PartReader::run() noexcept {
 void PartReader::read_all() {
   std::vector<Contributions> sums = no_sums();
   for (PartOfFile chunk{}; next(chunk); is_read(chunk)) {
+    for (PartOfFile part{}; next_ahead(part);)
+      file_of(part).read_ahead(part.offset, part.to.size());
     file_of(chunk).read(chunk.offset, chunk.to);
     sums[chunk.reading].add(chunk.file, chunk.offset, chunk.to);
   }
@@ -81,6 +84,17 @@ bool PartReader::next(PartOfFile& chunk) {
   chunk.to = part.to.first(std::min(part.to.size(), chunk_bytes));
   part.to = part.to.subspan(chunk.to.size());
   part.offset += chunk.to.size();
+  begun_ += chunk.to.size();
+  ahead_ = std::max(ahead_, first_ + 1);
+  return true;
+}
+
+/// Takes the next bytes that the disk shall be asked for, while few are on their way.
+bool PartReader::next_ahead(PartOfFile& part) {
+  const std::lock_guard lock(mutex_);
+  if (ahead_ == parts_.size() || asked_ >= begun_ + bytes_ahead) return false;
+  part = parts_[ahead_++];
+  asked_ = std::max(asked_, begun_) + part.to.size();
   return true;
 }
 

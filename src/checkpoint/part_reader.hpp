@@ -54,6 +54,7 @@ class PartReader {
   void run() noexcept;
   void read_all();
   bool next(PartOfFile& chunk);
+  bool next_ahead(PartOfFile& part);
   void is_read(const PartOfFile& chunk);
   const FileReader& file_of(const PartOfFile& part);
   std::vector<Contributions> no_sums() const;
@@ -63,10 +64,12 @@ class PartReader {
   std::span<const Reading> readings_;
   std::mutex mutex_;  // of what follows, while threads run
   std::condition_variable progressed_;
-  std::vector<PartOfFile> parts_;    // what nobody has begun of each
-  std::size_t first_ = 0;            // of them that is not done
-  std::vector<std::uint64_t> left_;  // bytes of each round that are not there
-  std::vector<Contributions> sums_;  // of each reading
+  std::vector<PartOfFile> parts_;        // what nobody has begun of each
+  std::size_t first_ = 0;                // of them that is not done
+  std::size_t ahead_ = 0;                // of them that the disk was not asked for
+  std::uint64_t begun_ = 0, asked_ = 0;  // bytes
+  std::vector<std::uint64_t> left_;      // bytes of each round that are not there
+  std::vector<Contributions> sums_;      // of each reading
   std::map<std::pair<std::size_t, std::size_t>, FileReader> files_;
   std::exception_ptr failure_;  // the first
   bool stops_ = false;

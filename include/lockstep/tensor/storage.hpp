@@ -40,8 +40,8 @@ class Storage final : public RefCounted, public SlabAllocated {
   std::size_t bytes() const noexcept { return bytes_; }
   /// Where the memory lives.
   Device device() const noexcept { return device_; }
-  /// False for memory of somebody else, or a range of another's.
-  bool owns_memory() const noexcept { return !owner_; }
+  /// False for memory of somebody else, or a range of another's, and where there is none.
+  bool owns_memory() const noexcept { return block_ != nullptr; }
   /// True for page-locked host memory of lockstep's own, which GPUs copy while the host goes on.
   bool is_pinned() const noexcept { return pinned_; }
   /// Another number after each write.
