@@ -18,8 +18,8 @@ gtest_discover_tests(test_simgpu TEST_FILTER "-SimHostAccess*" DISCOVERY_TIMEOUT
 # In both ways that there are; with keys they are skipped where the machine has none.
 foreach(way IN ITEMS keys pages)
   gtest_discover_tests(test_simgpu TEST_FILTER "SimHostAccess*" TEST_SUFFIX /${way}
-    TEST_LIST test_simgpu_${way} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS sim TIMEOUT 120
-    ENVIRONMENT "LOCKSTEP_SIM_DEVICES=2;LOCKSTEP_SIM_HOST_WATCH=${way}")
+    TEST_LIST test_simgpu_${way} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS sim TIMEOUT 120)
+  lockstep_set_discovered(test_simgpu_${way} ENVIRONMENT LOCKSTEP_SIM_DEVICES=2 LOCKSTEP_SIM_HOST_WATCH=${way})
 endforeach()
 add_dependencies(lockstep_sim_tests test_simgpu)
 

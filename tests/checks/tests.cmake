@@ -56,6 +56,11 @@ lockstep_add_check(GuardsThatEndAtOnceAreWarnedOf
                    "${CMAKE_CURRENT_LIST_DIR}/temporary_guards.cpp")
 set_tests_properties(Checks.GuardsThatEndAtOnceAreWarnedOf PROPERTIES
                      PASS_REGULAR_EXPRESSION "ignoring.*NoGradGuard.*ignoring.*Autocast")
+lockstep_add_check(TestsHaveAllOfTheirEnvironment
+                   "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/test_environment.py"
+                   "${CMAKE_CTEST_COMMAND}" "${PROJECT_BINARY_DIR}")
+lockstep_add_check(EnvironmentCheckCatchesPlantedGaps
+                   "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/test_environment.py" --self-test)
 lockstep_add_check(TestScriptNamesTheBuildThatFailed "${CMAKE_CURRENT_LIST_DIR}/test_script.sh")
 
 lockstep_add_check(RecipesTouchNoMoreThanDocumented
