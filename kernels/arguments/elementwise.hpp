@@ -13,7 +13,8 @@
 
 namespace lockstep::kernels {
 
-/// y = op(x), floating dtypes; neg, abs, square, relu, clamp and affine also i64 and i32.
+/// y = op(x), floating dtypes; what is whole of whole numbers (neg, abs, relu, clamp, affine, ...)
+/// also i64, i32 and u8.
 struct UnaryArguments {
   UnaryOp op = {};
   ArrayView y = {}, x = {};

@@ -62,7 +62,9 @@ void unsaved_gradient(const kernels::BinaryBackwardArguments& a, BinaryBackwardL
 
 void elementwise::unary(const kernels::UnaryArguments& a, StreamRef) {
   const auto name = traits(a.op).name;
-  const auto loop = require(loops().unary(accumulate_of(a.y.dtype), a.op), name, a.y.dtype);
+  const auto loop =
+      require(a.y.dtype == DType::boolean ? nullptr : loops().unary(accumulate_of(a.y.dtype), a.op),
+              name, a.y.dtype);
   functional::check_whole_constants(name, a.y.dtype, a.constants);
   run(std::array{&a.y, &a.x}, name,
       [&](void* const* p, std::int64_t n) { loop(p[0], p[1], n, a.constants); });

@@ -159,6 +159,42 @@ TEST_P(BinaryIntegers, DivideWithoutTrapping) {
 INSTANTIATE_TEST_SUITE_P(Backends, BinaryIntegers,
                          ::testing::ValuesIn(targets({DType::i64, DType::i32})), target_name);
 
+class BinaryBytes : public ContractTest {};
+
+TEST_P(BinaryBytes, AreComputedModulo256) {
+  const auto a = array({4}).set({200, 3, 7, 255}), b = array({4}).set({100, 5, 0, 255});
+  const auto run = [&](BinaryOp op, OpConstants constants = {}) {
+    const auto out = array({4});
+    backend().elementwise.binary({.op = op, .out = out, .a = a, .b = b, .constants = constants},
+                                 stream());
+    return out.get();
+  };
+  EXPECT_EQ(run(BinaryOp::add), (Values{44, 8, 7, 254}));
+  EXPECT_EQ(run(BinaryOp::sub), (Values{100, 254, 7, 0}));
+  EXPECT_EQ(run(BinaryOp::sub, {.alpha = 2.0}), (Values{0, 249, 7, 1}));
+  EXPECT_EQ(run(BinaryOp::mul), (Values{32, 15, 0, 1}));
+  EXPECT_EQ(run(BinaryOp::div), (Values{2, 0, 0, 1}));
+  EXPECT_EQ(run(BinaryOp::floor_divide), (Values{2, 0, 0, 1}));
+  EXPECT_EQ(run(BinaryOp::maximum), (Values{200, 5, 7, 255}));
+  EXPECT_THROW(run(BinaryOp::add, {.alpha = 0.5}), InvalidArgument);
+  EXPECT_THROW(run(BinaryOp::pow), Unsupported);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, BinaryBytes, ::testing::ValuesIn(targets({DType::u8})),
+                         target_name);
+
+class BinaryTruth : public ContractTest {};
+
+TEST_P(BinaryTruth, HasNoArithmetic) {
+  const auto a = array({2}), out = array({2});
+  EXPECT_THROW(
+      backend().elementwise.binary({.op = BinaryOp::add, .out = out, .a = a, .b = a}, stream()),
+      Unsupported);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, BinaryTruth, ::testing::ValuesIn(targets({DType::boolean})),
+                         target_name);
+
 class BinaryMismatch : public ContractTest {};
 
 TEST_P(BinaryMismatch, NamesOpAndDtypes) {

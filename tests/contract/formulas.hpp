@@ -60,7 +60,7 @@ double slope_of(const Function& function, double x) {
 /// exponent of pow, ...
 inline constexpr OpConstants test_constants{.alpha = 0.375, .beta = 0.875};
 
-/// True if an elementwise op is also offered for i64 and i32.
+/// True if an elementwise op is also offered for i64, i32 and u8.
 inline bool takes_integers(UnaryOp op) {
 #define LOCKSTEP_UNARY_OP(name, Functor, ...) \
   if (op == UnaryOp::name) return functional::Functor<std::int64_t>::integers;

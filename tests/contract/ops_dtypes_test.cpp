@@ -34,6 +34,7 @@ void expect_refused(const Op& op, const TensorOptions& given) {
 
 constexpr DType floating[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 constexpr DType integers[] = {DType::i64, DType::i32};
+constexpr DType bytes[] = {DType::u8};
 
 void expect_taken(const Op& op, const TensorOptions& given) {
   EXPECT_TRUE(op.call(given).defined());
@@ -65,15 +66,20 @@ void on(const testing::Place& place, const Op& op, const Dtypes& dtypes, Check&&
 
 /// Every op on every backend of the CPU.
 template <class Dtypes, class Check>
-void on_every_backend(const Dtypes& dtypes, Check&& check) {
+void on_every_backend(const Dtypes& dtypes, Check&& check,
+                      const std::vector<Op>& ops = every_op()) {
   for (const auto backend : backend::cpu_backends())
-    for (const Op& op : every_op()) on({backend, cpu}, op, dtypes, check);
+    for (const Op& op : ops) on({backend, cpu}, op, dtypes, check);
 }
 
 TEST(OpDtypes, EveryFloatingOneIsTakenByEveryOp) { on_every_backend(floating, expect_taken); }
 
 TEST(OpDtypes, IntegersAreTakenOrRefusedByName) {
   on_every_backend(integers, expect_taken_or_refused);
+}
+
+TEST(OpDtypes, BytesAreTakenByElementwiseOpsOfIntegers) {
+  on_every_backend(bytes, expect_taken_or_refused, pointwise_ops());
 }
 
 TEST(OpDtypes, BoolIsTakenOrRefusedByName) {
@@ -89,6 +95,20 @@ TEST_F(OpDtypesOnGpu, AreThoseOfTheCpu) {
     on(gpu, op, integers, expect_taken_or_refused);
     on(gpu, op, std::array{DType::boolean}, expect_bool_taken_or_refused);
   }
+}
+
+bool is_taken(const Op& op, const TensorOptions& given) {
+  try {
+    return op.call(given).defined();
+  } catch (const Unsupported&) {
+    return false;
+  }
+}
+
+TEST_F(OpDtypesOnGpu, OfBytesAreThoseOfTheCpu) {
+  for (const Op& op : pointwise_ops()) on({"cuda", device}, op, bytes, expect_taken_or_refused);
+  for (const Op& op : every_op())
+    EXPECT_EQ(is_taken(op, {DType::u8, device}), is_taken(op, {DType::u8, cpu})) << op;
 }
 
 /// The ranges that no other range of the thread contains.

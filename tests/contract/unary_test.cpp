@@ -132,5 +132,47 @@ TEST_P(UnaryIntegers, OfferWhatTheContractNames) {
 INSTANTIATE_TEST_SUITE_P(Backends, UnaryIntegers,
                          ::testing::ValuesIn(targets({DType::i64, DType::i32})), target_name);
 
+class UnaryBytes : public ContractTest {
+ protected:
+  Values run(UnaryOp op, const DeviceArray& x, OpConstants constants = {}) {
+    const auto y = array(x.view().shape);
+    backend().elementwise.unary({.op = op, .y = y, .x = x, .constants = constants}, stream());
+    return y.get();
+  }
+};
+
+TEST_P(UnaryBytes, AreComputedModulo256) {
+  const auto x = array({4}).set({200, 0, 2, 255});
+  EXPECT_EQ(run(UnaryOp::neg, x), (Values{56, 0, 254, 1}));
+  EXPECT_EQ(run(UnaryOp::sign, x), (Values{1, 0, 1, 1}));
+  EXPECT_EQ(run(UnaryOp::affine, x, {2.0, 1.0}), (Values{145, 1, 5, 255}));
+  EXPECT_EQ(run(UnaryOp::clamp, x, {-INFINITY, 2.0}), (Values{2, 0, 2, 2}));
+  EXPECT_THROW(run(UnaryOp::affine, x, {0.5, 0.0}), InvalidArgument);
+  EXPECT_THROW(run(UnaryOp::exp, x), Unsupported);
+}
+
+TEST_P(UnaryBytes, AreTakenFromAnyLayout) {
+  for (const Strides& strides : {Strides{701, 1}, Strides{1, 3}, Strides{710, 1}, Strides{0, 1}}) {
+    const auto x = array({3, 701}, strides).randomize(3, 0, 256);
+    Values expected;
+    for (const double value : x.get()) expected.push_back(std::fmod(value * value, 256));
+    EXPECT_EQ(run(UnaryOp::square, x), expected) << "strides " << strides;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, UnaryBytes, ::testing::ValuesIn(targets({DType::u8})),
+                         target_name);
+
+class UnaryTruth : public ContractTest {};
+
+TEST_P(UnaryTruth, HasNoArithmetic) {
+  const auto x = array({2}), y = array({2});
+  EXPECT_THROW(backend().elementwise.unary({.op = UnaryOp::neg, .y = y, .x = x}, stream()),
+               Unsupported);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, UnaryTruth, ::testing::ValuesIn(targets({DType::boolean})),
+                         target_name);
+
 }  // namespace
 }  // namespace lockstep::test

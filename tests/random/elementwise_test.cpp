@@ -110,24 +110,27 @@ INSTANTIATE_TEST_SUITE_P(Backends, RandomBinary, ::testing::ValuesIn(settings(fl
 
 class RandomIntegers : public RandomCases {
  protected:
-  /// What integers make of it: quotients are cut, and 0 for a division by 0.
-  static double apply(BinaryOp op, double a, double b) {
+  /// What integers make of it: quotients are cut, and 0 for a division by 0; u8 is modulo 256.
+  static double apply(BinaryOp op, double a, double b, DType dtype) {
     const double value = test::formula(op, a, b, {});
-    return std::isfinite(value) ? std::trunc(value) : 0;
+    const double whole = std::isfinite(value) ? std::trunc(value) : 0;
+    return dtype == DType::u8 ? whole - 256 * std::floor(whole / 256) : whole;
   }
   static AssertionResult check_case(RandomCase& c) {
     const auto op = static_cast<BinaryOp>(c.integer(0, std::size(binary_ops) - 1));
     if (!test::takes_integers(op)) return AssertionSuccess();
     c.note(traits(op).name);
     const Shape most = c.shape(static_cast<int>(c.integer(0, 4)), 20, 600);
-    const RandomTensor a = c.tensor(c.broadcastable(most), {-20, 20});
-    const RandomTensor b = c.tensor(c.broadcastable(most), {-4, 4});
+    const DType dtype = c.setting().dtype;
+    const bool bytes = dtype == DType::u8;
+    const RandomTensor a = c.tensor(c.broadcastable(most), bytes ? Range{0, 255} : Range{-20, 20});
+    const RandomTensor b = c.tensor(c.broadcastable(most), bytes ? Range{0, 20} : Range{-4, 4});
     const Shape shape = broadcast_shapes(a.shape(), b.shape());
     Values y;
     for (std::int64_t i = 0; i < numel(shape); ++i) {
       const Dims index = index_of(i, shape);
       y.push_back(apply(op, at(a.values, broadcast_position(index, a.shape())),
-                        at(b.values, broadcast_position(index, b.shape()))));
+                        at(b.values, broadcast_position(index, b.shape())), dtype));
     }
     const Tensor found = op == BinaryOp::div ? div(a, b, RoundingMode::trunc) : call(op, a, b, {});
     return agrees(found, shape, exactly(y), 0);
@@ -138,7 +141,8 @@ TEST_P(RandomIntegers, AgreeWithLoops) { run_cases(60, check_case); }
 TEST_P(RandomIntegers, SlowAgreeWithLoops) { run_cases(6000, check_case); }
 
 INSTANTIATE_TEST_SUITE_P(Backends, RandomIntegers,
-                         ::testing::ValuesIn(settings({DType::i64, DType::i32})), setting_name);
+                         ::testing::ValuesIn(settings({DType::i64, DType::i32, DType::u8})),
+                         setting_name);
 
 /// Comparisons, `where` and conversions, of every dtype.
 class RandomChoice : public RandomCases {

@@ -83,17 +83,6 @@ Tensor scatter_add(const Tensor& x_in, std::int64_t dim, const Tensor& index,
   });
 }
 
-namespace {
-
-/// terms * alpha. A GPU's elementwise kernels do not compute in u8.
-Tensor scaled(const Tensor& terms, double alpha) {
-  if (alpha == 1.0) return terms;
-  if (terms.dtype() != DType::u8) return mul(terms, alpha);
-  return mul(terms.to(DType::i32), alpha).to(DType::u8);
-}
-
-}  // namespace
-
 Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source,
                  double alpha) {
   const ComposedOp call(ops::index_add, x, source);
@@ -104,7 +93,8 @@ Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const T
   LOCKSTEP_CHECK(index.dim() == 1 && source.shape() == wanted, InvalidArgument, call.name(),
                  ": an index of shape ", index.shape(), " into ", x.shape(), " along dimension ", d,
                  " needs one dimension and a source of shape ", wanted, ", got ", source.shape());
-  return scatter_add(call[0], d, index.reshape(along).expand(wanted), scaled(call[1], alpha));
+  return scatter_add(call[0], d, index.reshape(along).expand(wanted),
+                     alpha == 1.0 ? call[1] : mul(call[1], alpha));
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {

@@ -4,7 +4,7 @@
 
 /// @file
 /// Elementwise ops. Operands of one op share dtype and device (scalars adapt); shapes broadcast by
-/// NumPy's rules. Floating dtypes on every backend; arithmetic and comparison also i64 and i32.
+/// NumPy's rules. Floating dtypes on every backend; arithmetic and comparison also i64, i32 and u8.
 /// Mismatches throw InvalidArgument, dtypes a backend lacks Unsupported.
 
 namespace lockstep {
