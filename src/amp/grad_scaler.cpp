@@ -10,7 +10,6 @@
 #include "backend/backend.hpp"
 #include "core/exact_number.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
-#include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/runtime/stream.hpp"
@@ -32,12 +31,18 @@ constexpr double no_limit = std::numeric_limits<double>::infinity();
 
 bool is_usable_scale(double scale) { return std::isfinite(scale) && scale > 0; }
 
-// Ranks that share gradients out have none for an optimizer before these are averaged.
-// @throws InvalidArgument if backwards have only added them up.
-void check_update(const optim::Optimizer& optimizer) {
-  for (const Tensor& parameter : optimizer.parameters())
-    if (parameter.requires_grad() && parameter.is_leaf())
-      autograd::leaf_of(parameter).check_update();
+// @throws InvalidArgument if there are no gradients, or they are not on the loss' device. Ranks
+// that share gradients out have none for an optimizer before these are averaged: where backwards
+// have only added them up, that is what it says.
+void check_gradients(const optim::Gradients& gradients, const optim::Optimizer& optimizer,
+                     Device of_loss) {
+  if (gradients.tensors().empty())
+    std::ranges::for_each(optimizer.parameters(), optim::check_update);
+  LOCKSTEP_CHECK(!gradients.empty(), InvalidArgument,
+                 "GradScaler: the optimizer's parameters have no gradients; call "
+                 "scaler.scale(loss).backward() before");
+  LOCKSTEP_CHECK(gradients.device() == of_loss, InvalidArgument, "GradScaler: gradients on ",
+                 gradients.device(), " of a loss on ", of_loss, "; use a scaler for each device");
 }
 
 }  // namespace
@@ -119,15 +124,6 @@ GradScaler::Seen& GradScaler::find(const optim::Optimizer& optimizer) {
   return seen_.emplace_back(Seen{.optimizer = &optimizer, .found_inf = {}});
 }
 
-void GradScaler::check_gradients(const optim::Gradients& gradients) const {
-  LOCKSTEP_CHECK(!gradients.empty(), InvalidArgument,
-                 "GradScaler: the optimizer's parameters have no gradients; call "
-                 "scaler.scale(loss).backward() before");
-  LOCKSTEP_CHECK(gradients.device() == scale_.device(), InvalidArgument,
-                 "GradScaler: gradients on ", gradients.device(), " of a loss on ", scale_.device(),
-                 "; use a scaler for each device");
-}
-
 Tensor GradScaler::unscale_(optim::Optimizer& optimizer) {
   if (!options_.enabled) return {};
   check_scaled();
@@ -138,8 +134,7 @@ Tensor GradScaler::unscale_(optim::Optimizer& optimizer) {
   const NoGradGuard no_recording;
   const optim::Gradients gradients("GradScaler", optimizer.parameters(),
                                    {options_.group, {}, "GradScaler::unscale_"});
-  if (gradients.tensors().empty()) check_update(optimizer);
-  check_gradients(gradients);
+  check_gradients(gradients, optimizer, scale_.device());
   for (const Tensor& gradient : gradients.tensors())
     LOCKSTEP_CHECK(gradient.dtype() != DType::f16, InvalidArgument,
                    "GradScaler: unscale_ of f16 gradients, in which small ones would vanish; keep "
@@ -177,8 +172,7 @@ Tensor GradScaler::take_step(optim::Optimizer& optimizer, std::optional<double> 
   if (!seen.unscaled || limit) {
     const optim::Gradients gradients("GradScaler", optimizer.parameters(),
                                      {options_.group, replicated, purpose_of_step(seen, limit)});
-    if (enabled && gradients.tensors().empty()) check_update(optimizer);
-    if (enabled) check_gradients(gradients);
+    if (enabled) check_gradients(gradients, optimizer, scale_.device());
     if (gradients.empty()) {
       optimizer.step();
       return zeros({}, {.dtype = DType::f64});

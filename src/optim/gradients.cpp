@@ -27,6 +27,10 @@ TensorOptions f64_on(Device device) { return {.dtype = DType::f64, .device = dev
 
 }  // namespace
 
+void check_update(const Tensor& parameter) {
+  if (parameter.requires_grad() && parameter.is_leaf()) autograd::leaf_of(parameter).check_update();
+}
+
 Gradients::Gradients(const char* user, std::span<const Tensor> parameters, const Spread& spread)
     : group_(spread.group), purpose_(spread.purpose) {
   const auto is_replicated = [&](const Tensor& parameter) {

@@ -13,6 +13,10 @@
 
 namespace lockstep::optim {
 
+/// To be called for each parameter before an optimizer's step, with a gradient or without.
+/// @throws InvalidArgument if its gradient is what backwards have only added up on this rank.
+void check_update(const Tensor& parameter);
+
 /// How a list of parameters is spread over ranks; see ClipGradNormOptions.
 struct Spread {
   CommunicatorPtr group = nullptr;

@@ -16,6 +16,7 @@
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/memory/memory_tag.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "optim/gradients.hpp"
 #include "optim/state_format.hpp"
 #include "optim/update.hpp"
 #include "runtime/step_recording.hpp"
@@ -146,7 +147,7 @@ void Optimizer::step(const GradientScaling& scaling) {
   Changed pending;
   for (ParameterState& each : states_) {
     if (!each.parameter.requires_grad()) continue;
-    if (each.parameter.is_leaf()) autograd::leaf_of(each.parameter).check_update();
+    check_update(each.parameter);
     if (!each.parameter.grad().defined()) continue;
     check_can_read(scaling, each.parameter.device());
     pending.push_back(&each);

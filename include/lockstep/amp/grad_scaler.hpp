@@ -16,10 +16,6 @@
 /// @file
 /// Loss scaling (Micikevicius et al. 2018): keeps small f16 gradients from vanishing.
 
-namespace lockstep::optim {
-class Gradients;
-}
-
 namespace lockstep::amp {
 
 /// So many steps in a row had gradients that are not finite that no loss scale will help.
@@ -119,7 +115,6 @@ class GradScaler {
   void place(double scale, std::int64_t finite_steps, std::int64_t skipped_steps, Device device);
   Seen& find(const optim::Optimizer& optimizer);
   void check_scaled() const;
-  void check_gradients(const optim::Gradients& gradients) const;
   Tensor take_step(optim::Optimizer& optimizer, std::optional<double> limit,
                    std::span<const Tensor> replicated);
   void join_recording();
