@@ -1,6 +1,7 @@
 // The reducer's protocol under interleavings of ranks, hooks, buckets and failures, each drawn from
 // a seed: nobody ever waits for what nobody starts, all ranks launch the same in the same order,
-// and what they get is the average.
+// and what they get is the average. Over ranks that take turns, of which a seed says all, and over
+// threads that pause.
 
 #include <cstdlib>
 #include <numeric>
@@ -10,6 +11,7 @@
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/parallel/reducer.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "parallel/pausing_ranks.hpp"
 #include "parallel/scheduled_ranks.hpp"
 
 namespace lockstep::parallel {
@@ -31,6 +33,7 @@ struct Plan {
       failing_step = static_cast<int>(random() % static_cast<unsigned>(steps));
       failing_parameter = random() % static_cast<unsigned>(parameters);
     }
+    micro_batches = 1 + static_cast<int>(random() % 2);
   }
   /// Whether a rank uses a parameter in a step; each uses some.
   bool uses(int rank, int step, std::size_t parameter) const {
@@ -41,6 +44,7 @@ struct Plan {
                3 !=
            0;
   }
+  /// Of one micro-batch.
   double gradient(int rank, int step, std::size_t parameter) const {
     return uses(rank, step, parameter)
                ? 1.0 + rank + 10.0 * step + 100.0 * static_cast<double>(parameter)
@@ -48,7 +52,7 @@ struct Plan {
   }
 
   std::mt19937 random;
-  int ranks, parameters, steps, failing_rank = -1, failing_step = -1;
+  int ranks, parameters, steps, micro_batches, failing_rank = -1, failing_step = -1;
   std::size_t failing_parameter = 0;
   BucketCaps caps;
   bool find_unused, shares_out;
@@ -59,7 +63,10 @@ struct Planned : Error {
 };
 
 /// One rank's training: gradients become ready in an order of its own.
-void train(Communicator& group, const Plan& plan, unsigned seed) {
+/// @param pause where the program's own code runs
+void train(
+    Communicator& group, const Plan& plan, unsigned seed,
+    const std::function<void()>& pause = [] {}) {
   const int rank = group.rank();
   std::vector<NamedParameter> parameters;
   for (int i = 0; i < plan.parameters; ++i)
@@ -67,9 +74,11 @@ void train(Communicator& group, const Plan& plan, unsigned seed) {
         "p" + std::to_string(i),
         full({1 + 5 * i}, 0.5, {.dtype = i % 2 ? DType::f32 : DType::f64}).set_requires_grad());
   int step = 0;
-  if (rank == plan.failing_rank)
-    autograd::leaf_of(parameters[plan.failing_parameter].second).add_hook([&](autograd::LeafNode&) {
-      if (step == plan.failing_step) throw Planned();
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    autograd::leaf_of(parameters[i].second).add_hook([&, i](autograd::LeafNode&) {
+      pause();
+      if (rank == plan.failing_rank && step == plan.failing_step && i == plan.failing_parameter)
+        throw Planned();
     });
   Reducer reducer(parameters, CommunicatorPtr(&group),
                   {.bucket_caps = plan.caps,
@@ -80,12 +89,14 @@ void train(Communicator& group, const Plan& plan, unsigned seed) {
     std::vector<std::size_t> order(parameters.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::shuffle(order, order_of_rank);
-    {
-      const autograd::TagGuard scope = reducer.record_forward(Reducer::Mode::reduce);
+    for (int micro = 1; micro <= plan.micro_batches; ++micro) {
+      const autograd::TagGuard scope = reducer.record_forward(
+          micro < plan.micro_batches ? Reducer::Mode::accumulate : Reducer::Mode::reduce);
       Tensor loss = zeros({}, {.dtype = DType::f64});
       for (const std::size_t i : order)
         if (plan.uses(rank, step, i))
           loss = loss + sum(parameters[i].second.to(DType::f64)) * plan.gradient(rank, step, i);
+      pause();
       loss.backward();
     }
     for (std::size_t b = 0; b < reducer.buckets().size(); ++b) {
@@ -96,7 +107,7 @@ void train(Communicator& group, const Plan& plan, unsigned seed) {
         const std::size_t i = bucket.parameters[k];
         double mean = 0;
         for (int other = 0; other < plan.ranks; ++other)
-          mean += plan.gradient(other, step, i) / plan.ranks;
+          mean += plan.micro_batches * plan.gradient(other, step, i) / plan.ranks;
         for (std::int64_t e = 0; e < parameters[i].second.numel(); ++e) {
           const std::int64_t at = bucket.offsets[k] + e - from;
           if (at < 0 || at >= std::ssize(averages)) continue;
@@ -108,29 +119,42 @@ void train(Communicator& group, const Plan& plan, unsigned seed) {
   }
 }
 
-void explore(unsigned seed) {
+/// All fail, by the one that was planned, or none.
+void expect_failures(const Plan& plan, const std::vector<std::string>& failures) {
+  for (std::size_t rank = 0; rank < failures.size(); ++rank) {
+    const std::string& failure = failures[rank];
+    ASSERT_EQ(failure.empty(), plan.failing_rank < 0) << "rank " << rank << ": " << failure;
+    if (failure.empty()) continue;
+    ASSERT_NE(failure.find("planned"), std::string::npos) << "rank " << rank << ": " << failure;
+  }
+}
+
+void explore_turns(unsigned seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   const Plan plan(seed);
   Schedule schedule(plan.ranks, seed);
   const auto failures = testing::run_scheduled(
       schedule, plan.ranks, [&](Communicator& group) { train(group, plan, seed); });
   ASSERT_EQ(schedule.deadlock(), "");
-  for (int rank = 0; rank < plan.ranks; ++rank) {
-    const std::string& failure = failures[static_cast<std::size_t>(rank)];
-    const bool fails = plan.failing_rank >= 0;
-    ASSERT_EQ(failure.empty(), !fails) << "rank " << rank << ": " << failure;
-    if (fails) {
-      ASSERT_NE(failure.find("planned"), std::string::npos) << "rank " << rank << ": " << failure;
-    }
-    if (!fails) {
-      ASSERT_EQ(schedule.launches(rank).size(), schedule.launches(0).size());
-    }
+  expect_failures(plan, failures);
+  for (int rank = 0; rank < plan.ranks && plan.failing_rank < 0; ++rank) {
+    ASSERT_EQ(schedule.launches(rank).size(), schedule.launches(0).size());
   }
   ASSERT_EQ(schedule.difference_of_launches(), "");
 }
 
+void explore_threads(unsigned seed) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  const Plan plan(seed);
+  expect_failures(plan, testing::run_pausing(plan.ranks, seed,
+                                             [&](Communicator& group, testing::Pauses& pause) {
+                                               pause.before_step();
+                                               train(group, plan, seed, [&] { pause(); });
+                                             }));
+}
+
 /// As many seeds as LOCKSTEP_INTERLEAVINGS says.
-void explore_from(unsigned first, unsigned otherwise) {
+void explore_from(unsigned first, unsigned otherwise, void (*explore)(unsigned) = explore_turns) {
   const char* text = std::getenv("LOCKSTEP_INTERLEAVINGS");
   const auto count = text ? static_cast<unsigned>(std::atoi(text)) : otherwise;
   for (unsigned seed = first; seed < first + count && !::testing::Test::HasFailure(); ++seed)
@@ -156,6 +180,12 @@ TEST(Interleavings, LaunchesInAnotherOrderAreFoundThoughNoneIsCarriedOut) {
 }
 
 TEST(Interleavings, OfRanksHooksBucketsAndFailuresEndAlike) { explore_from(1, 2'000); }
+
+TEST(Interleavings, OfThreadsThatPauseEndAlike) { explore_from(1, 100, explore_threads); }
+
+TEST(Interleavings, SlowOfThreadsThatPauseEndAlike) {
+  explore_from(10'000, 10'000, explore_threads);
+}
 
 TEST(Interleavings, SlowOfRanksHooksBucketsAndFailuresEndAlike) { explore_from(10'000, 100'000); }
 

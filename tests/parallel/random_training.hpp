@@ -166,8 +166,19 @@ inline std::unique_ptr<PeriodicAveraging> averaging_of(const Plan& plan, RandomR
   return nullptr;
 }
 
-inline std::vector<double> train_on(Communicator& group, const Plan& plan) {
+/// What a rank of a training does beside it, where the program's own code runs: pause, or throw.
+struct Interruptions {
+  std::function<void()> before_step = [] {};
+  std::function<void()> within_step = [] {};  // also as a gradient becomes ready
+};
+
+inline std::vector<double> train_on(Communicator& group, const Plan& plan,
+                                    const Interruptions& interruptions = {}) {
   const auto net = nn::make<RandomNet>(plan);
+  for (const Tensor& parameter : net->parameters())
+    if (parameter.requires_grad())
+      autograd::leaf_of(parameter).add_hook(
+          [&](autograd::LeafNode&) { interruptions.within_step(); });
   nn::convert_sync_batchnorm(*net, share(group));
   RandomReplica replica(net, share(group), plan.options);
   register_hook(plan, replica);
@@ -188,7 +199,9 @@ inline std::vector<double> train_on(Communicator& group, const Plan& plan) {
         if (!local) replica.backward_without_data();
         continue;
       }
+      interruptions.within_step();
       const Tensor loss = scaler.scale(loss_of(replica(batch.x, plan.calls(rank, step)), batch));
+      interruptions.within_step();
       if (plan.looks) {
         const auto whole = replica.whole_parameters();
         (void)values_of(*net);
@@ -216,6 +229,7 @@ inline std::vector<double> train_on(Communicator& group, const Plan& plan) {
   if (plan.checks_divergence)
     divergence.emplace(net->named_parameters(), share(group), DivergenceCheckOptions{.every = 1});
   for (; step < plan.steps; ++step) {
+    interruptions.before_step();
     std::vector<Tensor> in;
     for (int micro = 0; micro < plan.micro_batches; ++micro) {
       const Batch batch = plan.batch(rank, step, micro);

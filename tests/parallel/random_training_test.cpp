@@ -12,6 +12,8 @@
 
 #include <gmock/gmock.h>
 
+#include "parallel/pausing_ranks.hpp"
+
 namespace lockstep::parallel::testing {
 namespace {
 
@@ -122,6 +124,77 @@ TEST(RandomTraining, WithAnyOptionsEqualsOneProcessOrIsRefusedByAllAlike) {
   EXPECT_GT(refused, count / 10);
   EXPECT_LT(refused, count * 2 / 3);
 }
+
+// --- threads that pause, and may throw -----------------------------------------------------------
+
+struct Planned : Error {
+  Planned() : Error("planned") {}
+};
+
+/// Which rank throws, if any, and at which of its interruptions.
+struct PlannedFailure {
+  explicit PlannedFailure(const Plan& plan) {
+    std::mt19937_64 random(plan.seed * 17 + 5);
+    if (random() % 4 != 0) return;
+    rank = static_cast<int>(random() % static_cast<unsigned>(plan.ranks));
+    // Each step has one; three where this rank has data, and its program runs it.
+    const bool has_more = !plan.some_lack_data && !plan.is_captured;
+    at = random() % (static_cast<unsigned>(plan.steps) * (has_more ? 3 : 1));
+  }
+  int rank = -1;
+  std::uint64_t at = 0;
+};
+
+std::vector<Outcome> try_with_pauses(const Plan& plan, const PlannedFailure& failure,
+                                     std::uint64_t seed) {
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(plan.ranks));
+  const auto errors = lockstep::testing::run_pausing(
+      plan.ranks, seed, [&](Communicator& group, lockstep::testing::Pauses& pause) {
+        std::uint64_t interruptions = 0;
+        const auto may_throw = [&] {
+          if (group.rank() == failure.rank && interruptions++ == failure.at) throw Planned();
+        };
+        const Interruptions both{.before_step =
+                                     [&] {
+                                       pause.before_step();
+                                       may_throw();
+                                     },
+                                 .within_step =
+                                     [&] {
+                                       pause();
+                                       may_throw();
+                                     }};
+        outcomes[static_cast<std::size_t>(group.rank())].values = train_on(group, plan, both);
+      });
+  for (std::size_t rank = 0; rank < errors.size(); ++rank) outcomes[rank].error = errors[rank];
+  return outcomes;
+}
+
+/// The bits of ranks that do not pause, or the planned failure on all of them.
+void expect_as_without_pauses(const Plan& plan, std::uint64_t seed) {
+  const PlannedFailure failure(plan);
+  const std::vector<Outcome> outcomes = try_with_pauses(plan, failure, seed);
+  if (failure.rank >= 0) {
+    for (const Outcome& each : outcomes) EXPECT_THAT(each.error, ::testing::HasSubstr("planned"));
+    return;
+  }
+  expect_as_one_process(plan, outcomes);
+  EXPECT_EQ(try_on_all(plan)[0].values, outcomes[0].values);
+}
+
+void train_with_pauses(std::uint64_t first, std::uint64_t otherwise) {
+  const char* const asked = std::getenv("LOCKSTEP_RANDOM_TRAININGS");
+  const std::uint64_t count = asked ? std::stoull(asked) : otherwise;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const Plan plan(seed, 2 + static_cast<int>(seed % 4));
+    expect_as_without_pauses(plan, seed);
+    ASSERT_FALSE(::testing::Test::HasFailure()) << plan;
+  }
+}
+
+TEST(RandomTraining, OfThreadsThatPauseEqualsOneProcess) { train_with_pauses(1, 60); }
+
+TEST(RandomTraining, SlowOfThreadsThatPauseEqualsOneProcess) { train_with_pauses(10'000, 10'000); }
 
 }  // namespace
 }  // namespace lockstep::parallel::testing
