@@ -208,6 +208,13 @@ bool GroupMembership::ask_who_is_behind(std::uint64_t collective, std::span<cons
                              std::to_string(collective) + ' ' + list);
 }
 
+std::optional<int> GroupMembership::hub() const {
+  if (members_.empty()) return 0;
+  const auto found = std::ranges::find(members_, 0);
+  if (found == members_.end()) return std::nullopt;
+  return static_cast<int>(found - members_.begin());
+}
+
 void GroupMembership::answer(const Standing& own) {
   if (!registry_) return;
   std::ostringstream text;

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -139,6 +140,9 @@ class GroupMembership {
   void leave(const Departure& own);
   /// Asks other members who has not begun this collective. False if they cannot hear it.
   bool ask_who_is_behind(std::uint64_t collective, std::span<const int> whom);
+  /// The member through whose process such questions go: rank 0 of the job. None if it is not in
+  /// the group.
+  std::optional<int> hub() const;
   /// Answers that, to whoever asks.
   void answer(const Standing& own);
   /// Tells the other members what this rank waits for.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "lockstep/core/error.hpp"
+
 namespace lockstep::comm {
 
 void Inquiry::begin(std::uint64_t collective, Clock::time_point deadline,
@@ -47,11 +49,14 @@ bool Inquiry::is_over(Clock::time_point now) const {
   return true;
 }
 
-std::string Inquiry::result(Begun begun) const {
-  if (nobody_hears_) return "waiting for the other ranks";
+std::string Inquiry::missing() const {
+  if (nobody_hears_) return {};
   const auto words = [](const std::string& doing) {
     return doing.empty() ? "" : " (" + doing + ')';
   };
+  if (answers_.empty() && hub_ && is_needed(*hub_) && !gone_.contains(*hub_))
+    return detail::concat("rank ", *hub_,
+                          " (does not answer; what ranks ask each other goes through it)");
   std::vector<std::string> missing, silent;
   for (int rank = 0; rank < size_; ++rank) {
     const Standing* const answer = answer_of(rank);
@@ -65,17 +70,22 @@ std::string Inquiry::result(Begun begun) const {
       silent.push_back(name + words(has_left ? "has left" : "does not answer"));
   }
   std::ranges::move(silent, std::back_inserter(missing));
-  if (missing.empty())
-    return begun == Begun::operation
-               ? "though all ranks have begun it: what connects them may be broken"
-               : "though all ranks have begun the captured step that it is in: the device of one "
-                 "may be held up in that step, or what connects them be broken";
-  std::string text = "waiting for ";
+  std::string text;
   for (std::size_t i = 0; i < std::min(missing.size(), most_named); ++i)
     text += (i > 0 ? ", " : "") + missing[i];
   if (missing.size() > most_named)
     text += " and " + std::to_string(missing.size() - most_named) + " more";
   return text;
+}
+
+std::string Inquiry::result(Begun begun) const {
+  if (nobody_hears_) return "waiting for the other ranks";
+  const std::string ranks = missing();
+  if (!ranks.empty()) return "waiting for " + ranks;
+  return begun == Begun::operation
+             ? "though all ranks have begun it: what connects them may be broken"
+             : "though all ranks have begun the captured step that it is in: the device of one "
+               "may be held up in that step, or what connects them be broken";
 }
 
 }  // namespace lockstep::comm

@@ -32,7 +32,9 @@ class Inquiry {
     std::vector<int> whom;
   };
 
-  Inquiry(int rank, int size) : rank_(rank), size_(size) {}
+  /// @param hub the rank that hands on what ranks ask each other, if it is in the group
+  Inquiry(int rank, int size, std::optional<int> hub = std::nullopt)
+      : rank_(rank), size_(size), hub_(hub) {}
 
   /// Asks who is in this collective, unless it does so already. @param deadline of the operation
   /// that is overdue, by which it is told from others that bear the same number, as messages do.
@@ -52,14 +54,17 @@ class Inquiry {
   enum class Begun { operation, captured_step };
   /// "waiting for rank 1 (idle after all_reduce #19 of 5 f32), rank 3 (does not answer)": first
   /// those of which something is known. Partners are named in any case: messages are in no
-  /// collective.
+  /// collective. Where nobody has answered, the hub alone: of the others nothing is known.
   std::string result(Begun begun = Begun::operation) const;
+  /// The ranks of that; empty if all have begun it, or nobody can be asked.
+  std::string missing() const;
 
  private:
   bool is_needed(int rank) const;
   const Standing* answer_of(int rank) const;
 
   int rank_, size_;
+  std::optional<int> hub_;
   std::optional<std::uint64_t> collective_;
   Clock::time_point deadline_, began_;
   std::set<int> partners_;

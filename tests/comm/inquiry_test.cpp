@@ -43,6 +43,19 @@ TEST(Inquiry, EndsWithoutThoseWhoDoNotAnswer) {
   EXPECT_EQ(inquiry.result(), "waiting for rank 2 (does not answer)");
 }
 
+// What they would answer goes through it.
+TEST(Inquiry, NamesTheHubAloneWhereNobodyAnswers) {
+  Inquiry inquiry(1, 3, 0);
+  inquiry.begin(20, start, all, start);
+  EXPECT_EQ(inquiry.result(),
+            "waiting for rank 0 (does not answer; what ranks ask each other goes through it)");
+  inquiry.add({.rank = 0, .collective = 20, .doing = "in #20"});
+  EXPECT_EQ(inquiry.result(), "waiting for rank 2 (does not answer)");
+  Inquiry of_hub(0, 3, 0);
+  of_hub.begin(20, start, all, start);
+  EXPECT_EQ(of_hub.result(), "waiting for rank 1 (does not answer), rank 2 (does not answer)");
+}
+
 TEST(Inquiry, TakesNoAnswerAboutAnotherCollective) {
   Inquiry inquiry(0, 2);
   inquiry.begin(8, start, all, start);

@@ -204,10 +204,13 @@ void Collectives::clear_queues() {
   in_.clear();
 }
 
-// Not every rank exchanges data with the one that is gone: some wait for those that do.
+// Not every rank exchanges data with the one that is late, or gone: some wait for those that do.
 void Collectives::transfer() {
   try {
     transport_.transfer(out_, in_, wait_options_);
+  } catch (TransferTimeout& timeout) {
+    timeout.may_wait_themselves = true;
+    throw;
   } catch (PeerGone& gone) {
     gone.is_seen_by_few = true;
     throw;

@@ -38,6 +38,11 @@ class Deadline {
   }
   /// What is called once of each long wait, by whoever waits. To be set before any does.
   void when_late(std::function<void()> call) { when_late_ = std::move(call); }
+  /// What is called once of each `ask`, by whoever waits, within some 50 ms. To be set before any
+  /// does.
+  void when_asked(std::function<void()> call) { when_asked_ = std::move(call); }
+  /// From any thread.
+  void ask() { is_asked_.store(true); }
   /// For what waits for a rank.
   void bring_forward(int rank, Clock::time_point at) {
     const std::lock_guard lock(mutex_);
@@ -49,10 +54,10 @@ class Deadline {
   bool may_be_over() const {
     const auto now = Clock::now();
     if (!whole_) {
-      tell_if_late(now);
+      look_up(now);
       return now >= nearest_.load();
     }
-    whole_->tell_if_late(now);
+    whole_->look_up(now);
     if (check_) check_();
     const auto& first = numbers_.empty() ? whole_->last_ : whole_->nearest_;
     return now - grace_ >= first.load();
@@ -61,14 +66,16 @@ class Deadline {
   bool is_over(std::span<const int> ranks) const {
     if (!whole_) {
       const auto now = Clock::now();
-      tell_if_late(now);
+      look_up(now);
       return is_over(ranks, now);
     }
     return may_be_over() && whole_->is_over(numbers_of(ranks), Clock::now() - grace_);
   }
 
  private:
-  void tell_if_late(Clock::time_point now) const {
+  void look_up(Clock::time_point now) const {
+    if (is_asked_.load(std::memory_order_relaxed) && is_asked_.exchange(false)) [[unlikely]]
+      when_asked_();
     if (now < late_.load()) [[likely]]
       return;
     if (late_.exchange(Clock::time_point::max()) != Clock::time_point::max()) when_late_();
@@ -95,7 +102,8 @@ class Deadline {
   std::atomic<Clock::time_point> last_{Clock::time_point::max()},
       nearest_{Clock::time_point::max()};
   mutable std::atomic<Clock::time_point> late_{Clock::time_point::max()};
-  std::function<void()> when_late_;
+  mutable std::atomic<bool> is_asked_{false};
+  std::function<void()> when_late_, when_asked_;
   mutable std::mutex mutex_;
   std::vector<std::pair<int, Clock::time_point>> by_rank_;
 };

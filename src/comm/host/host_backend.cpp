@@ -16,8 +16,13 @@ HostBackend::HostBackend(std::unique_ptr<Executor> executor, std::string name,
                          const CommunicatorOptions& options, GroupMembership membership)
     : CommunicatorBackend(executor->rank(), executor->size(), std::move(name), options),
       executor_(std::move(executor)),
+      inquiry_(rank(), size(), membership.hub()),
       membership_(std::move(membership)) {
   deadline_.when_late([this] { tell_what_is_awaited(); });
+  deadline_.when_asked([this] {
+    std::unique_lock lock(mutex_);
+    answer_who_is_behind(lock);
+  });
   if (size() > 1) thread_ = std::thread([this] { progress(); });
   membership_.listen(*this);
 }
@@ -184,6 +189,7 @@ void HostBackend::member_left(const Departure& departure) {
   {
     const std::lock_guard lock(mutex_);
     departures_.add(departure);
+    inquiry_.note_left(departure.rank);
     member_left_.notify_all();
     if (!running_) return;
     const Operations operations = running_->operations();

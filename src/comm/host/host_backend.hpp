@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "comm/host/executor.hpp"
 #include "comm/host/float_mode.hpp"
 #include "comm/host/host_work.hpp"
+#include "comm/inquiry.hpp"
 
 namespace lockstep {
 class StepRecording;
@@ -75,8 +77,9 @@ class HostBackend final : public CommunicatorBackend, private GroupMember, priva
   std::optional<Failure> begin(HostWork& work);
   std::optional<Failure> run(Operations operations);
   Failure failure_of_timeout(Operations operations, const TransferTimeout& timeout);
-  std::vector<int> ask_who_is_behind(std::uint64_t collective);
+  std::optional<std::string> ask_who_is_behind(std::uint64_t collective);
   void answer_who_is_behind(std::unique_lock<std::mutex>& lock);
+  std::string doing() const;
   void count_messages(Operations operations);
   void tell_what_is_awaited();
   std::optional<Failure> failure_of_missed_message() const;
@@ -94,7 +97,7 @@ class HostBackend final : public CommunicatorBackend, private GroupMember, priva
   const FloatMode float_mode_;  // of the progress thread
 
   mutable std::mutex mutex_;
-  std::condition_variable wake_, drained_, member_left_, member_is_behind_;
+  std::condition_variable wake_, drained_, member_left_, member_answers_;
   std::deque<WorkPtr> queue_;
   WorkPtr running_;  // on the progress thread or on one that waits for it
   WorkPtr failed_;   // the last that did: if nobody was told, it says so where the backend ends
@@ -102,9 +105,9 @@ class HostBackend final : public CommunicatorBackend, private GroupMember, priva
   Deadline deadline_;  // of the work that runs; set and brought forward with the mutex held
   std::optional<Failure> failure_;
   Departures departures_;
-  std::uint64_t begun_ = 0;                            // collectives
-  std::optional<std::uint64_t> asked_;                 // by another member: see GroupMember
-  std::vector<std::pair<int, std::uint64_t>> behind_;  // ranks, and the collectives they lack
+  std::uint64_t begun_ = 0;            // collectives
+  std::set<std::uint64_t> questions_;  // of other members: see GroupMember
+  Inquiry inquiry_;                    // of this rank
   // Messages of the operations that have begun, by the other rank: how many were sent, or received.
   std::map<int, std::uint64_t> sent_, received_;
   std::map<int, AwaitedMessage> awaited_;  // from this rank, or by it: by the rank that waits

@@ -85,7 +85,7 @@ HostBackend::WorkPtr HostBackend::next() {
   while (true) {
     if (!running_ && queue_.empty()) {
       if (stopping_) return nullptr;
-      if (asked_) {
+      if (!questions_.empty()) {
         answer_who_is_behind(lock);
         continue;
       }
@@ -138,7 +138,7 @@ void HostBackend::retire(const WorkPtr& work, std::optional<Failure> failure) {
     failed_ = work;
   else
     ended_.add(work);
-  if (!queue_.empty() || stopping_ || asked_) wake_.notify_one();
+  if (!queue_.empty() || stopping_ || !questions_.empty()) wake_.notify_one();
   if (stopping_) drained_.notify_all();
 }
 

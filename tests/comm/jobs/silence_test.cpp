@@ -1,6 +1,7 @@
 // Jobs of which a rank is silent, busy or slow.
 
 #include <fstream>
+#include <utility>
 
 #include "comm/jobs/jobs.hpp"
 #include "support/temporary_folder.hpp"
@@ -115,6 +116,34 @@ TEST_P(MpiFaults, StoppedRankZeroRunsIntoATimeoutToo) {
   expect_failure_within(2 + 5, result);
   EXPECT_THAT(result.output,
               AllOf(HasSubstr("timed out after 2000"), HasSubstr("waiting for rank")));
+}
+
+// Ranks that talk along a tree wait for one another.
+TEST(MpiJob, OfManyRanksTheOneIsNamedThatAllWaitFor) {
+  for (const auto& [mode, what_it_does] :
+       {std::pair{"loop", "(idle after all_reduce #19 of 200000 f32 (sum))"},
+        std::pair{"stop", "(does not answer)"}}) {
+    const auto result = mpi_job(12, mode + std::string(" --device cpu"),
+                                "LOCKSTEP_TIMEOUT=2 JOB_COMM=mpi JOB_CULPRIT=5");
+    expect_failure_within(2 + 5, result);
+    EXPECT_THAT(result.output,
+                HasSubstr(std::string("after 2000 ms, waiting for rank 5 ") + what_it_does + '\n'));
+  }
+}
+
+TEST(MpiJob, OfManyRanksAStoppedRankZeroIsNamedAlone) {
+  const auto result =
+      mpi_job(10, "stop --device cpu", "LOCKSTEP_TIMEOUT=2 JOB_COMM=mpi JOB_CULPRIT=0");
+  expect_failure_within(2 + 5, result);
+  EXPECT_EQ(occurrences(result.output, "ms, waiting for rank "),
+            occurrences(result.output, "ms, waiting for rank 0 (does not answer; "))
+      << result.output;
+}
+
+TEST(TcpJob, OfManyRanksAStoppedOneIsNamed) {
+  const auto result = tcp_job(10, "stop", "LOCKSTEP_TIMEOUT=2 JOB_CULPRIT=9", "kill -KILL $!");
+  expect_failure_within(2 + 5, result);
+  EXPECT_THAT(result.output, HasSubstr("after 2000 ms, waiting for rank 9 (does not answer)\n"));
 }
 
 TEST(MpiJob, LateRankIsWaitedFor) {
