@@ -78,6 +78,13 @@ if(LOCKSTEP_WITH_SIMGPU AND LOCKSTEP_WITH_MPI AND LOCKSTEP_BUILD_BENCHMARKS AND 
     lockstep_info benchmark_ceilings benchmark_model_step benchmark_attention benchmark_pool)
 endif()
 
+if(LOCKSTEP_WITH_MPI AND LOCKSTEP_BUILD_BENCHMARKS)
+  add_test(NAME ScalingScript.MeasuresEachPointThatIsAskedFor
+           COMMAND "${CMAKE_CURRENT_LIST_DIR}/scaling_test.sh" $<TARGET_FILE:benchmark_scaling>)
+  set_tests_properties(ScalingScript.MeasuresEachPointThatIsAskedFor PROPERTIES
+    LABELS mpi TIMEOUT ${test_timeout} PROCESSORS 2 ENVIRONMENT "${lockstep_without_gpu}")
+endif()
+
 # The recipes of docs/extending.md, carried out on a copy of the tree, which is built.
 add_test(NAME Recipes.WorkAsDocumented COMMAND "${Python3_EXECUTABLE}" "${scripts}/recipes.py")
 set_tests_properties(Recipes.WorkAsDocumented PROPERTIES
