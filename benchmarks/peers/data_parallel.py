@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Data parallelism of lockstep beside PyTorch's, Gloo's and Open MPI's, in turns, by one command.
 
-    data_parallel.py --bin build/bin [--python PYTHON] [--quick] [--links LINKS] [PART...]
+    data_parallel.py --bin build/bin [--python PYTHON] [--quick] [--links LINKS] [--ranks-per-host N] [PART...]
     data_parallel.py --tables FILE...        tables of lines that were printed before
 
 Two ranks with a core each, on one host and on two whose link carries 1 Gbit/s or 100 Mbit/s (--links
-host,1gbit,100mbit: namespaces of this machine, by tests/support/hosts.sh). PARTs, all of them unless
+host,1gbit,100mbit: namespaces of this machine, by tests/support/hosts.sh). With --ranks-per-host 2 each of the two
+hosts has two ranks, on its one core, and the part step sets `hier` and `tcp` beside Gloo; only that one, and only
+between hosts. PARTs, all of them unless
 some are named: all_reduce (lockstep's backends, Gloo, MPI_Allreduce of Open MPI, and MPICH's where that is
 installed beside it, f32, by size), step (DDP
 against DDP in f32 and under autocast to bf16, each also against its own step on one rank: efficiency,
@@ -43,6 +45,7 @@ def arguments():
     parser.add_argument("--links", type=lambda names: names.split(","), default=list(LINKS),
                         help="some of host, and rates as tc has them: 1gbit, 100mbit")
     parser.add_argument("--quick", action="store_true", help="3 steps or rounds, 7 where plans or hooks start late")
+    parser.add_argument("--ranks-per-host", type=int, default=1)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=20, help="of all-reduces at each size")
     parser.add_argument("--seconds", type=float, default=20, help="about so long a case")
@@ -56,7 +59,12 @@ def arguments():
         if unknown:
             parser.error(f"no {name} {unknown[0]!r}; there are {', '.join(known)}")
     if not options.parts or "all" in options.parts:
-        options.parts = list(COLUMNS)
+        options.parts = list(COLUMNS) if options.ranks_per_host == 1 else ["step"]
+    if options.ranks_per_host < 1:
+        parser.error(f"--ranks-per-host must be at least 1, got {options.ranks_per_host}")
+    if options.ranks_per_host > 1 and (options.parts != ["step"] or "host" in options.links):
+        parser.error("--ranks-per-host goes with the part step, and with links between hosts: "
+                     "give --links 1gbit,100mbit step")
     if options.quick:
         options.steps, options.rounds, options.seconds = 3, 3, 5
     return options
@@ -70,14 +78,15 @@ def run_here(options):
             continue
         for line in run_part(part, options):
             print(json.dumps({"benchmark": "data_parallel", "part": part, "link": options.link,
-                              **line, "load": os.getloadavg()[0]}), flush=True)
+                              "ranks_per_host": options.ranks_per_host, **line, "load": os.getloadavg()[0]}), flush=True)
 
 
 def run_on(link, options):
     """The same for one of the links, with hosts where it needs some. @return the lines."""
     command = [sys.executable, __file__, "--bin", options.bin, "--python", options.python, "--links",
                link, "--steps", str(options.steps), "--rounds", str(options.rounds), "--seconds",
-               str(options.seconds), "--cases", ",".join(options.cases), *options.parts]
+               str(options.seconds), "--cases", ",".join(options.cases), "--ranks-per-host",
+               str(options.ranks_per_host), *options.parts]
     if link != "host":
         command = [str(HOSTS_SCRIPT), "2", "--rate", link, *command]
     lines = []

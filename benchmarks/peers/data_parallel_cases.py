@@ -187,6 +187,10 @@ def run_part(part, options):
     own = "lockstep/shm" if options.link == "host" else "lockstep/tcp"
     if part == "all_reduce":
         yield from compare_all_reduce(options)
+    elif part == "step" and options.ranks_per_host > 1:
+        for case in options.cases:
+            yield from compare_steps(options, case,
+                                     ["lockstep/hier ddp", "lockstep/tcp ddp", "PyTorch ddp"])
     elif part == "step":
         for case in options.cases:
             yield from compare_steps(options, case, [f"{own} ddp", "PyTorch ddp"], alone=True)

@@ -67,12 +67,15 @@ def targets(lines):
 
 def print_tables(lines):
     """@param lines of any parts and links, in any order."""
-    for link in dict.fromkeys(line["link"] for line in lines):
+    def place(line):
+        return line["link"], line.get("ranks_per_host", 1)
+
+    for link, per_host in dict.fromkeys(map(place, lines)):
         for part in COLUMNS:
-            rows = [line for line in lines if line["part"] == part and line["link"] == link]
+            rows = [line for line in lines if line["part"] == part and place(line) == (link, per_host)]
             if not rows:
                 continue
-            where = "one host" if link == "host" else f"two hosts, {link}"
+            where = "one host" if link == "host" else f"two hosts of {per_host} rank(s), {link}"
             print(f"\n{TITLES[part]}: {where}\n")
             print_rows([column for column in COLUMNS[part] if any(column in row for row in rows)],
                        rows)

@@ -19,9 +19,9 @@ def free_port():
 
 class Ranks:
     """Processes that answer every line they are given with one JSON object: two with a core each, or
-    one with all cores."""
+    one with all cores, or `per_host` on each of two hosts, which have a core each."""
 
-    def __init__(self, command, size=2):
+    def __init__(self, command, size=2, per_host=1):
         hosts = os.environ.get("HOSTS")
         environment = {**os.environ, "OMP_NUM_THREADS": str(os.cpu_count() if size == 1 else 1),
                        "OMP_WAIT_POLICY": "passive", "WORLD_SIZE": str(size),
@@ -30,8 +30,8 @@ class Ranks:
                        "LOCKSTEP_SIM_DEVICES": "0", "GLOO_SOCKET_IFNAME": "e0" if hosts else "lo"}
         self.command = command
         self.processes = [
-            subprocess.Popen([*([hosts, "on", str(rank)] if hosts else []),
-                              *(["taskset", "-c", str(rank)] if size > 1 else []), *command],
+            subprocess.Popen([*([hosts, "on", str(rank // per_host)] if hosts else []),
+                              *(["taskset", "-c", str(rank // per_host)] if size > 1 else []), *command],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                              env={**environment, "RANK": str(rank)})
             for rank in range(size)]
@@ -77,7 +77,8 @@ class Peers:
                            "--comm", library.partition("/")[2]]
             else:
                 command = [options.python, str(HERE / "torch_rank.py"), name, case, state]
-            self.ranks[mode] = Ranks(command)
+            per_host = options.ranks_per_host
+            self.ranks[mode] = Ranks(command, 2 * per_host, per_host)
             if own:  # they write the file that the others read
                 self.ranks[mode].wait_until_ready()
         for mode, ranks in self.ranks.items():
