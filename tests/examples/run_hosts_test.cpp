@@ -6,6 +6,7 @@
 #include <string>
 
 #include "examples/supervised_runs.hpp"
+#include "support/machine_load.hpp"
 
 namespace examples::testing {
 namespace {
@@ -181,6 +182,9 @@ TEST_F(ElasticRun, RanksOfSeveralHostsMeetOverTheirNetwork) {
   EXPECT_THAT(result.output, HasSubstr("3 rank(s) on cpu"));
 }
 
+/// Seconds that a run of 1500 steps may take, of more ranks than there are cores.
+int limit_of_run() { return static_cast<int>(200 * lockstep::testing::machine_load()); }
+
 /// Trainings on 3, 2 and 3 ranks again see the same samples: what differs is how sums are rounded.
 TEST_F(ElasticRun, SlowTrainingOnThreeTwoAndThreeRanksEqualsThatOnThree) {
   const std::string program =
@@ -188,7 +192,8 @@ TEST_F(ElasticRun, SlowTrainingOnThreeTwoAndThreeRanksEqualsThatOnThree) {
               "--layers 1 --heads 2 --channels 32 --context 32 --warmup 5 --threads 1 --dtype f64 "
               "--global-batch 12 --steps 1500 --save-every 50 --data " LOCKSTEP_TEXT);
   const auto whole = run_command(
-      command("lockstep_run", "-n 3 -- " + program + " --checkpoint-dir " + path("whole")), 200);
+      command("lockstep_run", "-n 3 -- " + program + " --checkpoint-dir " + path("whole")),
+      limit_of_run());
   ASSERT_EQ(whole.exit_code, 0) << whole.output;
   const std::string log = path("log.jsonl");
   const auto result =
@@ -198,7 +203,8 @@ TEST_F(ElasticRun, SlowTrainingOnThreeTwoAndThreeRanksEqualsThatOnThree) {
                   3,
                   "until [ $(cat " + log + " | wc -l) -gt 100 ]; do sleep 0.05; done; " + lose_b() +
                       "; until [ $(cat " + log + " | wc -l) -gt 300 ]; do sleep 0.05; done; rm " +
-                      path("down-b"));
+                      path("down-b"),
+                  "", limit_of_run());
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(occurrences(result.output, "3 rank(s) on cpu"), 2u) << result.output;
   EXPECT_EQ(occurrences(result.output, "2 rank(s) on cpu"), 1u) << result.output;
@@ -220,7 +226,7 @@ TEST_F(ElasticRun, SlowTrainingOnThreeTwoAndThreeRanksEqualsThatOnThree) {
 TEST_F(ElasticRun, SlowReproducibleTrainingOnFourTwoAndFourRanksHasTheBitsOfThatOnFour) {
   const std::string weights = path("weights.safetensors"), log = path("log.jsonl");
   const std::string program = tiny_gpt("--reduction reproducible --steps 1500 --save " + weights);
-  const auto whole = run_command(command("lockstep_run", "-n 4 -- " + program), 200);
+  const auto whole = run_command(command("lockstep_run", "-n 4 -- " + program), limit_of_run());
   ASSERT_EQ(whole.exit_code, 0) << whole.output;
   const std::string expected = read_file(weights);
   fs::remove(weights);
@@ -234,7 +240,7 @@ TEST_F(ElasticRun, SlowReproducibleTrainingOnFourTwoAndFourRanksHasTheBitsOfThat
                   4,
                   after + "100 ]; do sleep 0.05; done; " + lose_b() + "; " + after +
                       "300 ]; do sleep 0.05; done; rm " + path("down-b"),
-                  "", 200);
+                  "", limit_of_run());
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(occurrences(result.output, "4 rank(s) on cpu"), 2u) << result.output;
   EXPECT_EQ(occurrences(result.output, "2 rank(s) on cpu"), 1u) << result.output;
