@@ -114,9 +114,10 @@ const Tensor* find(const NamedTensors& tensors, const std::string& name) {
 }
 
 /// Why a saved tensor does not fit.
-std::string misfit(const std::string& name, const Tensor& there, const Shape& shape, DType dtype) {
-  return detail::concat(name, ": ", there.dtype(), " ", there.shape(), " there, ", dtype, " ",
-                        shape, " here");
+std::string misfit(const std::string& name, DType there, const Shape& shape_there,
+                   const Shape& shape, DType dtype) {
+  return detail::concat(name, ": ", there, " ", shape_there, " there, ", dtype, " ", shape,
+                        " here");
 }
 
 /// Loads the tensors that fit; those of `elsewhere` come from another place.
@@ -133,7 +134,7 @@ std::vector<std::string> load_what_fits(nn::Module& module, const NamedTensors& 
       fitting.emplace_back(name, tensor);
       continue;
     }
-    left.push_back(misfit(name, tensor, here->shape(), here->dtype()));
+    left.push_back(misfit(name, tensor.dtype(), tensor.shape(), here->shape(), here->dtype()));
     told.insert(name);
   }
   const nn::LoadReport report = module.load_state_dict(fitting, false);
@@ -165,12 +166,12 @@ std::vector<std::string> load_shards(nn::Module& module, const nn::ReplicatedMod
       continue;
     }
     elsewhere.insert(name);
-    const bool fits = !others.contains(name) && tensor.shape() == Shape{shard->numel()} &&
-                      tensor.dtype() == shard->dtype();
-    if (fits)
+    const bool is_shard = !others.contains(name) && tensor.shape() == Shape{shard->numel()};
+    if (is_shard && tensor.dtype() == shard->dtype())
       loaded.emplace_back(*shard, tensor.reshape(shard->shape()));
     else
-      left.push_back(misfit(name, tensor, range->whole, shard->dtype()));
+      left.push_back(misfit(name, tensor.dtype(), is_shard ? range->whole : tensor.shape(),
+                            range->whole, shard->dtype()));
   }
   const auto check_nothing_left = [&] {
     std::string problems;

@@ -476,5 +476,26 @@ TEST(Resume, ATensorThatHasTheShapeOfAShardIsNone) {
   run_job(2, body);
 }
 
+// Ranks read but their shards of it.
+TEST(Resume, OfATensorOfAnotherDtypeTheWholeShapeIsTold) {
+  using ::testing::HasSubstr, ::testing::ThrowsMessage;
+  const TemporaryFolder folder;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    auto layer = nn::make<nn::Linear>(4, 3);
+    DistributedDataParallel ddp(layer, group, {.zero_stage = 3});
+    checkpoint::Manager saved(folder / "run", group, {.asynchronous = false});
+    saved.add("model", ddp);
+    saved.save(1);
+    auto exact = nn::make<nn::Linear>(4, 3);
+    exact->to(DType::f64);
+    DistributedDataParallel other(exact, group, {.zero_stage = 3});
+    checkpoint::Manager loading(folder / "other", group);
+    loading.add("model", other);
+    EXPECT_THAT(
+        [&] { loading.load(folder / "run/step-1"); },
+        ThrowsMessage<InvalidArgument>(HasSubstr("weight: f32 [3, 4] there, f64 [3, 4] here")));
+  });
+}
+
 }  // namespace
 }  // namespace lockstep
