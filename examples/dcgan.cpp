@@ -198,7 +198,9 @@ int main(int argc, char** argv) try {
   add_options(app, options);
   examples::parse(app, argc, argv);
   examples::check_loop_options(app, options.loop);
-  return ls::Session::run(argc, argv, [&](ls::Session& session) { return run(session, options); },
+  return ls::Session::run(argc, argv, examples::in_one_line([&](ls::Session& session) {
+                            return run(session, options);
+                          }),
                           {.device = options.device});
 } catch (const examples::Exit& exit) {
   return exit.code;

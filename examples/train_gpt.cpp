@@ -382,8 +382,9 @@ int main(int argc, char** argv) try {
   if (options.init_from.empty() && options.channels % options.heads != 0)
     examples::refuse(app, "--channels " + std::to_string(options.channels) +
                               " is not a multiple of --heads " + std::to_string(options.heads));
-  return ls::Session::run(argc, argv,
-                          [&](ls::Session& session) { return run(session, app, options); },
+  return ls::Session::run(argc, argv, examples::in_one_line([&](ls::Session& session) {
+                            return run(session, app, options);
+                          }),
                           {.device = options.device,
                            .threads = options.threads,
                            .communicator = options.communication.communicator()});

@@ -55,8 +55,9 @@ int main(int argc, char** argv) try {
   add_options(app, options);
   examples::parse(app, argc, argv);
   examples::check_loop_options(app, options.training.loop);
-  return ls::Session::run(argc, argv,
-                          [&](ls::Session& session) { return run(session, app, options); },
+  return ls::Session::run(argc, argv, examples::in_one_line([&](ls::Session& session) {
+                            return run(session, app, options);
+                          }),
                           {.device = options.training.device, .threads = options.training.threads});
 } catch (const examples::Exit& exit) {
   return exit.code;

@@ -1,17 +1,22 @@
 #include "support/command_line.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <sstream>
+#include <utility>
 
 #include <unistd.h>
 
 #include "lockstep/comm/bootstrap.hpp"
 #include "lockstep/comm/info.hpp"
 #include "lockstep/comm/session.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/observe/log.hpp"
 
 namespace examples {
 namespace {
@@ -21,6 +26,24 @@ double number_in(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   return !text.empty() && *end == '\0' ? value : std::nan("");
+}
+
+/// "what: first fault, and 15 others (...)" of a message with an indented line for each fault.
+std::string first_of_faults(const std::string& message) {
+  std::istringstream lines(message);
+  std::string text, fault;
+  std::getline(lines, text);
+  if (!std::getline(lines >> std::ws, fault)) return message;
+  std::size_t others = 0;
+  for (std::string line; std::getline(lines >> std::ws, line);) {
+    std::size_t untold = 0;  // a list that is long ends with them
+    std::sscanf(line.c_str(), "and %zu others", &untold);
+    others += std::max<std::size_t>(untold, 1);
+  }
+  text += " " + fault;
+  if (others > 0)
+    text += ", and " + std::to_string(others) + " others (LOCKSTEP_LOG_LEVEL=info lists them)";
+  return text;
 }
 
 }  // namespace
@@ -44,6 +67,19 @@ void parse(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     refuse(app, error.what());
   }
+}
+
+std::function<int(lockstep::Session&)> in_one_line(std::function<int(lockstep::Session&)> body) {
+  return [body = std::move(body)](lockstep::Session& session) {
+    try {
+      return body(session);
+    } catch (const lockstep::InvalidArgument& error) {
+      const std::string message = error.what();
+      if (message.find("\n  ") == std::string::npos) throw;
+      if (session.is_main()) LOCKSTEP_LOG(info, message);
+      throw lockstep::InvalidArgument(first_of_faults(message), error.where());
+    }
+  };
 }
 
 CLI::Validator whole_number(std::int64_t least, std::int64_t most) {

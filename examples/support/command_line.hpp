@@ -1,9 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include <CLI/CLI.hpp>
+
+namespace lockstep {
+class Session;
+}
 
 /// @file
 /// Command lines of the examples: `--help` prints the options and ends with 0; anything unknown or
@@ -23,6 +28,11 @@ void parse(CLI::App& app, int argc, char** argv);
 /// Prints "program: message" on standard error, once for all ranks of a job: those whose options
 /// are fine learn it from their Session. @throws Exit with code 2.
 [[noreturn]] void refuse(const CLI::App& app, const std::string& message);
+
+/// What a program does in its session. What that refuses with a line for each fault, such as a
+/// checkpoint of another model, becomes one line: the first fault, and how many others there are,
+/// which the log has at level info.
+std::function<int(lockstep::Session&)> in_one_line(std::function<int(lockstep::Session&)> body);
 
 /// Accepts whole numbers between two bounds, both included.
 CLI::Validator whole_number(std::int64_t least, std::int64_t most = std::int64_t{1} << 40);
