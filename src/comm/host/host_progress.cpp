@@ -84,11 +84,11 @@ HostBackend::WorkPtr HostBackend::next() {
   std::unique_lock lock(mutex_);
   while (true) {
     if (!running_ && queue_.empty()) {
-      if (stopping_) return nullptr;
       if (!questions_.empty()) {
         answer_who_is_behind(lock);
         continue;
       }
+      if (stopping_) return nullptr;
     }
     if (!running_ && !queue_.empty() && is_due(*queue_.front()) && queue_.front()->claim())
       return take_first();

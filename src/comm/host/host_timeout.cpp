@@ -34,6 +34,7 @@ Failure HostBackend::failure_of_timeout(Operations operations, const TransferTim
 }
 
 // The ranks that have not, or that do not answer: empty if all have. None if nobody can be asked.
+// Who has given up first may have ended the group, and be gone.
 std::optional<std::string> HostBackend::ask_who_is_behind(std::uint64_t collective) {
   constexpr auto pause = std::chrono::milliseconds(50);
   std::unique_lock lock(mutex_);
@@ -46,6 +47,13 @@ std::optional<std::string> HostBackend::ask_who_is_behind(std::uint64_t collecti
   while (!failure_ && !inquiry_.is_over(Clock::now())) {
     answer_who_is_behind(lock);
     member_answers_.wait_for(lock, pause);
+    lock.unlock();
+    try {
+      executor_->check();
+    } catch (const PeerFailure& error) {
+      fail(Failure::from_peer(error.what()));
+    }
+    lock.lock();
   }
   return inquiry_.missing();
 }
@@ -66,10 +74,11 @@ void HostBackend::member_answers(const Standing& standing) {
   member_answers_.notify_all();
 }
 
-// With the mutex held, though not while others are told.
+// With the mutex held, though not while others are told. Also after a failure: who has given up
+// first has begun what the others ask for, who else would wait for its word.
 void HostBackend::answer_who_is_behind(std::unique_lock<std::mutex>& lock) {
   const std::set<std::uint64_t> questions = std::exchange(questions_, {});
-  if (questions.empty() || failure_) return;
+  if (questions.empty()) return;
   Standing own{.rank = rank(), .doing = doing()};
   const std::uint64_t begun = begun_;
   lock.unlock();
