@@ -1,13 +1,14 @@
 // A training run that goes on from its newest checkpoint and saves after each step:
 //
-//     checkpoint_job FOLDER STEPS [--same] [--kill-at N] [--kill-rank R] [--by SIGNAL]
+//     checkpoint_job FOLDER STEPS [--same] [--beside] [--kill-at N] [--kill-rank R] [--by SIGNAL]
 //                    [--full FILE] [--mark STEP] [--snapshots MEMORY] [--other-state R]
 //
-// --same: always under the same name. --kill-at N: it dies at the N-th call that changes files, or
-// rank R does; by SIGKILL, or the signal of a number. --full FILE: the disk is full while there is
-// such a file, and the run goes on with saves that fail; a signal stops it behind a step, with
-// code 75. --mark STEP: it sends SIGSTOP to itself before and behind the save of that step, for who
-// traces it.
+// --same: always under the same name. --beside: trains on while a save is written, until the next
+// one; with --mark the next one counts, too, as far as it is made at once. --kill-at N: it dies at
+// the N-th call that changes files, or rank R does; by SIGKILL, or the signal of a number. --full
+// FILE: the disk is full while there is such a file, and the run goes on with saves that fail; a
+// signal stops it behind a step, with code 75. --mark STEP: it sends SIGSTOP to itself before and
+// behind the save of that step, for who traces it.
 // --other-state R: rank R alone adds a state before its second save. --snapshots MEMORY: in the
 // place of checkpoints it takes snapshots in memory. Prints "orphan NAME" of each file that a save
 // left behind which was killed, "resumed STEP HASH", and for each step "step STEP HASH" and, once
@@ -116,12 +117,13 @@ std::string hash_of(ls::testing::TrainingRun& run) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  bool same = false;
+  bool same = false, beside = false;
   int call = 0, rank = 0, marked = 0, odd_rank = -1;
   std::string_view full, snapshots;
   for (int i = 3; i < argc; ++i) {
     const std::string_view option = argv[i];
     if (option == "--same") same = true;
+    if (option == "--beside") beside = true;
     if (option == "--kill-at" && i + 1 < argc) call = std::atoi(argv[i + 1]);
     if (option == "--by" && i + 1 < argc) killing = std::atoi(argv[i + 1]);
     if (option == "--kill-rank" && i + 1 < argc) rank = std::atoi(argv[i + 1]);
@@ -150,6 +152,7 @@ int main(int argc, char** argv) {
     }
     std::int64_t other = 0;
     run.resume();
+    const std::int64_t first = run.steps();
     tell("resumed " + std::to_string(run.steps()) + " " + hash_of(run));
     run.on_step = [&](std::int64_t step) {
       if (!snapshots.empty()) {
@@ -160,11 +163,13 @@ int main(int argc, char** argv) {
       tell("step " + std::to_string(step) + " " + hash_of(run));
       if (step == marked) std::raise(SIGSTOP);
       if (step == 2 && session.rank() == odd_rank) run.checkpoints().add("other", other);
-      run.checkpoints().save(same ? 1 : step);
-      const bool is_saved = run.checkpoints().wait();
-      if (step == marked) std::raise(SIGSTOP);
+      run.checkpoints().save(same ? 1 : step);  // waits for the one before
+      if (!beside) run.checkpoints().wait();
+      if (marked > 0 && step == marked + (beside ? 1 : 0)) std::raise(SIGSTOP);
+      const bool is_saved = run.checkpoints().error().empty();
       if (!is_saved && !stop) throw ls::Error(run.checkpoints().error());
-      if (is_saved) tell("saved " + std::to_string(step));
+      const std::int64_t saved = beside ? step - 1 : step;
+      if (is_saved && saved > first) tell("saved " + std::to_string(saved));
       if (stop) std::this_thread::sleep_for(std::chrono::milliseconds(20));  // faults take longer
       if (stop && stop->after(step)) std::exit(ls::StopRequest::exit_code);
     };

@@ -1,5 +1,6 @@
+#include <atomic>
 #include <cerrno>
-#include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,7 +21,8 @@ using ::testing::HasSubstr, ::testing::UnorderedElementsAre;
 using testing::run_job, testing::steps_in;
 using testing::TrainingRun, testing::with_all, testing::TemporaryFolder;
 
-/// Lets the n-th call that changes files fail, or the n-th that writes write but half.
+/// Lets the n-th call that changes files fail, or the n-th that writes write but half, of all
+/// threads together.
 class FailingCall {
  public:
   static constexpr int writes_half = 0;
@@ -68,49 +70,101 @@ class FailingCall {
   static size_t half_of(size_t size) {
     return code == writes_half && left-- == 1 && size > 1 ? size / 2 : size;
   }
-  static inline int left, code;
+  static inline std::atomic<int> left;
+  static inline int code;
 };
 
-class CheckpointFaults : public ::testing::TestWithParam<int> {};
+/// The error of a call, on so many ranks, with training beside the save or not.
+struct Case {
+  int error, ranks;
+  bool beside;
+};
+
+std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+  const auto& [error, ranks, beside] = info.param;
+  return detail::concat(error == ENOSPC ? "NoSpace"
+                        : error == EIO  ? "InputOutput"
+                                        : "Half",
+                        "On", ranks, beside ? "BesideTraining" : "");
+}
+
+/// A run whose saves are made to fail, and what must be there behind each.
+class FaultyRun {
+ public:
+  FaultyRun(const CommunicatorPtr& group, const TemporaryFolder& folder, const Case& how)
+      : group_(group),
+        folder_(folder),
+        how_(how),
+        run_(group, folder / "run", with_all(0, {.asynchronous = how.beside, .read_back = false})) {
+    run_.train(2);
+    save(2);
+  }
+  /// Saves with a call that fails on one of the ranks.
+  /// @return whether there was so late a call.
+  bool save_with_failing_call(int number) {
+    std::optional<FailingCall> call;
+    if (group_->rank() == 0) call.emplace(number, how_.error);
+    group_->barrier().synchronize();
+    save(number % 2 ? 2 : 4);  // over the same name every other time
+    group_->barrier().synchronize();
+    if (call) has_failed_ = call->has_failed();
+    call.reset();
+    group_->barrier().synchronize();
+    const std::string& error = run_.checkpoints().error();
+    failures_ += error.empty() ? 0 : 1;
+    EXPECT_EQ(run_.checkpoints().failed_saves(), failures_);
+    expect_newest(error);
+    group_->barrier().synchronize();
+    return has_failed_;
+  }
+  int failures() const { return failures_; }
+
+ private:
+  void save(std::int64_t step) {
+    if (!how_.beside) run_.train(run_.steps() + 1);
+    former_ = newest_;
+    newest_ = run_.bytes();
+    run_.checkpoints().save(step);
+    if (how_.beside) run_.train(run_.steps() + 1);
+    run_.checkpoints().wait();
+  }
+  void expect_newest(const std::string& error) {
+    TrainingRun other(group_, folder_ / "elsewhere", with_all());
+    const auto found = checkpoint::newest(folder_ / "run");
+    ASSERT_TRUE(found);
+    ASSERT_THAT(checkpoint::verify(found->path), ::testing::IsEmpty());
+    other.checkpoints().load(found->path);
+    if (group_->rank() != 0) return;  // whose buffers are not those that were saved
+    const std::string loaded = other.bytes();
+    ASSERT_TRUE(loaded == newest_ || loaded == former_) << error;
+    if (error.empty()) {
+      ASSERT_EQ(loaded == newest_, true);
+    }
+    newest_ = loaded;
+  }
+
+  const CommunicatorPtr group_;
+  const TemporaryFolder& folder_;
+  const Case how_;
+  TrainingRun run_;
+  std::string former_, newest_;
+  int failures_ = 0;
+  static inline std::atomic<bool> has_failed_;  // what all ranks are told by that of the call
+};
+
+class CheckpointFaults : public ::testing::TestWithParam<Case> {};
 
 TEST_P(CheckpointFaults, LeaveWhatWasSavedAndTheNextSaveSucceeds) {
   const TemporaryFolder folder;
   set_log_sink([](std::string_view) {});
-  run_job(1, [&](const CommunicatorPtr& group) {
-    TrainingRun run(group, folder / "run",
-                    with_all(0, {.asynchronous = false, .read_back = false}));
-    run.train(2);
-    run.checkpoints().save(2);
-    const std::string before = run.bytes();
-    run.train(4);
-    const std::string after = run.bytes();
-    bool has_failed = true;
-    int failures = 0;
-    for (int number = 1; has_failed; ++number) {
-      // Over the same name every other time.
-      const std::int64_t step = number % 2 ? 2 : 4;
-      {
-        const FailingCall call(number, GetParam());
-        run.checkpoints().save(step);
-        has_failed = call.has_failed();
-      }
-      failures += run.checkpoints().error().empty() ? 0 : 1;
-      TrainingRun other(group, folder / "elsewhere", with_all());
-      const auto found = checkpoint::newest(folder / "run");
-      ASSERT_TRUE(found);
-      ASSERT_THAT(checkpoint::verify(found->path), ::testing::IsEmpty()) << number;
-      other.checkpoints().load(found->path);
-      const std::string loaded = other.bytes();
-      ASSERT_TRUE(loaded == before || loaded == after) << number;
-      if (!has_failed) {
-        EXPECT_EQ(loaded, after);
-      }
-    }
-    if (GetParam() == FailingCall::writes_half)
-      EXPECT_EQ(failures, 0);
+  run_job(GetParam().ranks, [&](const CommunicatorPtr& group) {
+    FaultyRun run(group, folder, GetParam());
+    int number = 1;
+    while (run.save_with_failing_call(number)) ++number;
+    if (GetParam().error == FailingCall::writes_half)
+      EXPECT_EQ(run.failures(), 0);
     else
-      EXPECT_GT(failures, 20);
-    EXPECT_EQ(run.checkpoints().failed_saves(), failures);
+      EXPECT_GT(run.failures(), 20);
   });
   set_log_sink(nullptr);
 }
@@ -152,7 +206,11 @@ TEST(CheckpointManager, ASaveWhosePlaceCannotBeMadeDurableLeavesTheFolderAsItWas
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CheckpointFaults,
-                         ::testing::Values(FailingCall::writes_half, ENOSPC, EIO));
+                         ::testing::Values(Case{FailingCall::writes_half, 1, false},
+                                           Case{ENOSPC, 1, false}, Case{EIO, 1, false},
+                                           Case{FailingCall::writes_half, 2, true},
+                                           Case{ENOSPC, 2, true}, Case{EIO, 2, true}),
+                         name_of);
 
 }  // namespace
 }  // namespace lockstep

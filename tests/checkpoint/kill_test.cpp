@@ -3,12 +3,14 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <random>
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -16,6 +18,7 @@
 
 #include "checkpoint/traced_job.hpp"
 #include "lockstep/checkpoint/folder.hpp"
+#include "support/machine_load.hpp"
 #include "support/mpi_environment.hpp"
 #include "support/process.hpp"
 #include "support/temporary_folder.hpp"
@@ -55,9 +58,9 @@ Told parse(const std::string& output) {
 /// A job that is killed again and again, and what it must go on from.
 class KilledJob {
  public:
-  /// @param same it saves always under the same name. @param launcher such as "mpirun -np 2".
-  explicit KilledJob(bool same, std::string launcher = {})
-      : launcher_(std::move(launcher)), same_(same) {
+  /// @param how it saves, as options of the job. @param launcher such as "mpirun -np 2".
+  explicit KilledJob(std::string how, std::string launcher = {})
+      : launcher_(std::move(launcher)), how_(std::move(how)) {
     const auto whole = run_command(command(folder_ / "reference", steps), 120);
     EXPECT_EQ(whole.exit_code, 0) << whole.output;
     reference_ = parse(whole.output);
@@ -94,7 +97,7 @@ class KilledJob {
  private:
   std::string command(const std::filesystem::path& folder, std::int64_t to) const {
     return launcher_ + " " LOCKSTEP_CHECKPOINT_JOB " " + folder.string() + " " +
-           std::to_string(to) + (same_ ? " --same" : "");
+           std::to_string(to) + how_;
   }
   void start_anew() {
     std::filesystem::remove_all(folder_ / "run");
@@ -102,27 +105,44 @@ class KilledJob {
   }
 
   TemporaryFolder folder_;
-  std::string launcher_;
-  bool same_;
+  std::string launcher_, how_;
   Told reference_;
   std::int64_t saved_ = 0;
 };
 
-class CheckpointKills : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Names, CheckpointKills, ::testing::Bool(), [](const auto& names) {
-  return names.param ? "OverTheSameName" : "UnderNewNames";
-});
+/// Options of the job.
+const std::string under_new_names, over_the_same_name = " --same", beside = " --beside";
+
+class CheckpointKills : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Names, CheckpointKills,
+                         ::testing::Values(under_new_names, over_the_same_name),
+                         [](const auto& how) {
+                           return how.param.empty() ? "UnderNewNames" : "OverTheSameName";
+                         });
+
+void kill_at_calls(KilledJob& job, int every) {
+  const auto kill_up_to = [&](int last) {
+    for (int number = 1; number <= last; number += every)
+      EXPECT_EQ(job.run("", " --kill-at " + std::to_string(number)).exit_code, 137) << number;
+  };
+  kill_up_to(120);  // those of the first three saves, the second and third being over others
+  kill_up_to(8);    // those of a load, which notes that the checkpoint is whole
+  job.finish();
+}
 
 TEST_P(CheckpointKills, AtEveryCallLeaveTheNewestOrTheOneBefore) {
   KilledJob job(GetParam());
-  int number = 1;
-  // Those of the first three saves, the second and third being over others.
-  for (; number <= 120; ++number)
-    EXPECT_EQ(job.run("", " --kill-at " + std::to_string(number)).exit_code, 137) << number;
-  // Those of a load, which notes that the checkpoint is whole.
-  for (number = 1; number <= 8; ++number)
-    EXPECT_EQ(job.run("", " --kill-at " + std::to_string(number)).exit_code, 137) << number;
-  job.finish();
+  kill_at_calls(job, 1);
+}
+
+TEST_P(CheckpointKills, BesideTrainingLeaveTheNewestOrTheOneBefore) {
+  KilledJob job(GetParam() + beside);
+  kill_at_calls(job, 11);
+}
+
+TEST_P(CheckpointKills, SlowAtEveryCallBesideTrainingLeaveTheNewestOrTheOneBefore) {
+  KilledJob job(GetParam() + beside);
+  kill_at_calls(job, 1);
 }
 
 // A crash of the program runs handlers that a SIGKILL does not.
@@ -165,8 +185,9 @@ class TracedSave {
  public:
   using Hear = std::function<void(pid_t program, const testing::SystemCall& call)>;
 
-  explicit TracedSave(bool same) : same_(same) {
-    reference_ = parse(run_command(command("reference", 3), 60).output);
+  explicit TracedSave(std::string how)
+      : how_(std::move(how)), steps_(how_.ends_with(beside) ? 4 : 3) {
+    reference_ = parse(run_command(command("reference", steps_), 60).output);
     run_command(command("first", 2), 60);
   }
   /// Runs it, and sees what is there to go on from. @return nothing where that cannot be traced.
@@ -174,29 +195,30 @@ class TracedSave {
     namespace fs = std::filesystem;
     fs::remove_all(folder_ / "run");
     fs::copy(folder_ / "first", folder_ / "run", fs::copy_options::recursive);
-    std::vector<std::string> arguments{LOCKSTEP_CHECKPOINT_JOB, (folder_ / "run").string(), "3",
-                                       "--mark", "3"};
-    if (same_) arguments.push_back("--same");
+    std::istringstream words(command("run", steps_) + " --mark 3");
+    const std::vector<std::string> arguments{std::istream_iterator<std::string>(words), {}};
     const std::string output = (folder_ / "output").string();
     const testing::TracedEnd end = testing::trace(arguments, output, hear);
     if (end.is_forbidden) return std::nullopt;
     const Told told = parse(testing::read_file(output));
     EXPECT_EQ(told.resumed, 2);
-    Told again = parse(run_command(command("run", 3), 60).output);
+    Told again = parse(run_command(command("run", steps_), 60).output);
     EXPECT_GE(again.resumed, std::max<std::int64_t>(2, told.saved)) << "a checkpoint is lost";
     EXPECT_EQ(again.resumed_hash, reference_.hashes[again.resumed]);
-    EXPECT_EQ(again.hashes[3], again.resumed == 3 ? "" : reference_.hashes[3]);
+    for (std::int64_t step = again.resumed + 1; step <= steps_; ++step)
+      EXPECT_EQ(again.hashes[step], reference_.hashes[step]) << step;
     return end;
   }
 
  private:
   std::string command(const std::string& name, int steps) const {
     return LOCKSTEP_CHECKPOINT_JOB " " + (folder_ / name).string() + " " + std::to_string(steps) +
-           (same_ ? " --same" : "");
+           how_;
   }
 
   TemporaryFolder folder_;
-  bool same_;
+  std::string how_;
+  int steps_;
   Told reference_;
 };
 
@@ -204,8 +226,8 @@ constexpr const char* forbidden = "ptrace is forbidden here";
 
 // A kill of all threads before a system call, of whichever of them, is also one behind the call
 // before it.
-TEST_P(CheckpointKills, SlowAtEverySystemCallLeaveTheNewestOrTheOneBefore) {
-  TracedSave save(GetParam());
+void kill_at_system_calls(const std::string& how) {
+  TracedSave save(how);
   int number = 1;
   for (bool is_killed = true; is_killed; ++number) {
     SCOPED_TRACE("system call " + std::to_string(number));
@@ -218,6 +240,14 @@ TEST_P(CheckpointKills, SlowAtEverySystemCallLeaveTheNewestOrTheOneBefore) {
   }
   EXPECT_GT(number, 50);
   std::cout << number - 1 << " system calls\n";
+}
+
+TEST_P(CheckpointKills, SlowAtEverySystemCallLeaveTheNewestOrTheOneBefore) {
+  kill_at_system_calls(GetParam());
+}
+
+TEST_P(CheckpointKills, SlowAtEverySystemCallBesideTrainingLeaveTheNewestOrTheOneBefore) {
+  kill_at_system_calls(GetParam() + beside);
 }
 
 #ifdef __x86_64__
@@ -237,8 +267,8 @@ void change(pid_t thread, const std::function<void(user_regs_struct&)>& how) {
 }
 
 // What the calls of the library are made to do by its own tests, done to those of the system.
-TEST_P(CheckpointKills, SlowNoFailingOrShortCallLosesWhatWasSaved) {
-  TracedSave save(GetParam());
+void fail_system_calls(const std::string& how) {
+  TracedSave save(how);
   constexpr int is_short = 0;
   for (const int error : {is_short, ENOSPC, EIO}) {
     const auto& calls = error == is_short ? writes : file_calls;
@@ -274,19 +304,43 @@ TEST_P(CheckpointKills, SlowNoFailingOrShortCallLosesWhatWasSaved) {
     EXPECT_EQ(failures > 0, error != is_short);
   }
 }
+
+TEST_P(CheckpointKills, SlowNoFailingOrShortCallLosesWhatWasSaved) {
+  fail_system_calls(GetParam());
+}
+
+TEST_P(CheckpointKills, SlowNoFailingOrShortCallBesideTrainingLosesWhatWasSaved) {
+  fail_system_calls(GetParam() + beside);
+}
 #endif
 
 #ifdef LOCKSTEP_MPIEXEC
+const std::string two_ranks = LOCKSTEP_MPIEXEC " --bind-to none -np 2";
+
+/// @return whether the job did not come to its end before.
+bool kill_rank_at(KilledJob& job, int rank, int number) {
+  const auto result =
+      job.run("", " --kill-rank " + std::to_string(rank) + " --kill-at " + std::to_string(number));
+  EXPECT_LT(result.seconds, 15 * testing::machine_load()) << result.output;
+  return result.exit_code != 0;
+}
+
 TEST(CheckpointKillsMpi, OfOneRankLeaveTheNewestOrTheOneBefore) {
-  KilledJob job(false, LOCKSTEP_MPIEXEC " --bind-to none -np 2");
+  KilledJob job(under_new_names, two_ranks);
   for (const int rank : {0, 1})
-    for (const int number : {1, 3, 12}) {
-      const auto result = job.run(
-          "", " --kill-rank " + std::to_string(rank) + " --kill-at " + std::to_string(number));
-      EXPECT_NE(result.exit_code, 0) << rank << " " << number;
-      EXPECT_LT(result.seconds, 15) << result.output;
-    }
+    for (const int number : {1, 3, 12}) EXPECT_TRUE(kill_rank_at(job, rank, number)) << number;
   job.finish();
+}
+
+// Also where the other rank trains on meanwhile, or is behind.
+TEST(CheckpointKillsMpi, SlowOfOneRankAtEveryCallLeaveTheNewestOrTheOneBefore) {
+  for (const std::string& how : {under_new_names, over_the_same_name + beside}) {
+    KilledJob job(how, two_ranks);
+    for (const int rank : {0, 1})
+      for (int number = 1; number <= (rank == 0 ? 60 : 20); ++number)
+        EXPECT_TRUE(kill_rank_at(job, rank, number)) << how << " " << rank << " " << number;
+    job.finish();
+  }
 }
 
 TEST(RanksDifferMpi, AStateThatOneRankAloneHasEndsTheJobByName) {
