@@ -51,9 +51,8 @@ struct LinearCrossEntropyOptions {
   /// Share of the target spread evenly over all classes, in [0, 1].
   double label_smoothing = 0.0;
   Reduction reduction = Reduction::mean;
-  /// Rows whose logits are held at once. 0: as many as 2 GiB hold on a GPU, or 1/32 of its
-  /// memory if that is less, and 128 MiB on a CPU, in
-  /// chunks of one size.
+  /// Rows whose logits are held at once. 0: as many as 1/24 of a GPU's memory holds, and 128 MiB on
+  /// a CPU, in chunks of one size.
   std::int64_t chunk_rows = 0;
 };
 
