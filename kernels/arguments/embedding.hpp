@@ -10,12 +10,13 @@
 
 namespace lockstep::kernels {
 
-/// out[i] = table[index[i]]. @throws InvalidArgument for an index out of range (CPU); on a GPU the
-/// row is NaN.
+/// out[i] = table[index[i]] + addend[i % m]. @throws InvalidArgument for an index out of range
+/// (CPU); on a GPU the row is NaN.
 struct EmbeddingArguments {
   ArrayView out = {};  ///< [n, columns]
   ArrayView table = {};
-  ArrayView index = {};  ///< i64 [n]
+  ArrayView index = {};   ///< i64 [n]
+  ArrayView addend = {};  ///< [m, columns] of the table's dtype, m a divisor of n; may be absent
 };
 
 /// dtable[index[i]] += dy[i], except where index[i] == padding_index. The order of additions to a

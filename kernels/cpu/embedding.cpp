@@ -66,11 +66,21 @@ void add_rows(const ArrayView& dtable, std::int64_t row, const ArrayView& dy,
   }
 }
 
+/// Adds the rows of an array to every so many of another's.
+void add_to_rows(ArrayView out, ArrayView addend, StreamRef stream) {
+  const std::int64_t rows = addend.shape[0], columns = addend.shape[1];
+  if (out.numel() == 0) return;
+  out.shape = addend.shape = {out.shape[0] / rows, rows, columns};
+  out.strides = contiguous_strides(out.shape);
+  addend.strides = {0, columns, 1};
+  elementwise::binary({.op = BinaryOp::add, .out = out, .a = out, .b = addend}, stream);
+}
+
 }  // namespace
 
-void embedding::forward(const kernels::EmbeddingArguments& a, StreamRef) {
+void embedding::forward(const kernels::EmbeddingArguments& a, StreamRef stream) {
   require_rows("embedding", {&a.table, &a.out});
-  const auto& [out, table, index] = a;
+  const auto& [out, table, index, addend] = a;
   check_index(index, table.shape[0], "embedding");
   const std::int64_t columns = table.shape.back();
   const std::size_t bytes = static_cast<std::size_t>(columns) * lockstep::size_of(table.dtype);
@@ -82,6 +92,7 @@ void embedding::forward(const kernels::EmbeddingArguments& a, StreamRef) {
                    std::memcpy(out.as<char>() + static_cast<std::size_t>(i) * bytes,
                                table.as<char>() + static_cast<std::size_t>(at[i]) * bytes, bytes);
                });
+  if (addend) add_to_rows(out, addend, stream);
 }
 
 // Each row's gradients are added in the order of the index.

@@ -17,7 +17,8 @@ inline constexpr float missing_row = __builtin_nanf("");
 template <class Group, class T>
 __global__ void __launch_bounds__(row_threads)
     embedding_kernel(std::int64_t rows, std::int64_t columns, T* out, const T* table,
-                     const std::int64_t* index, std::int64_t entries, bool wide) {
+                     const std::int64_t* index, std::int64_t entries, const T* addend,
+                     std::int64_t addend_rows, bool wide) {
   using A = AccumulateType<T>;
   constexpr int N = lanes_of<T>;
   const Group group;
@@ -30,6 +31,10 @@ __global__ void __launch_bounds__(row_threads)
         value = load_row<N>(table + entry * columns, at, columns, wide);
       else
         for (int j = 0; j < N; ++j) value[j] = A(missing_row<T>);
+      if (addend) {
+        const auto term = load_row<N>(addend + row % addend_rows * columns, at, columns, wide);
+        for (int j = 0; j < N; ++j) value[j] += term[j];
+      }
       store_row<N>(out + row * columns, at, columns, wide, value);
     });
   }
@@ -279,13 +284,14 @@ void add_matches(const kernels::EmbeddingBackwardArguments& arguments, StreamRef
 }  // namespace
 
 void embedding::forward(const kernels::EmbeddingArguments& arguments, StreamRef stream) {
-  const ArrayView &out = arguments.out, &table = arguments.table, &index = arguments.index;
+  const auto& [out, table, index, addend] = arguments;
   const std::int64_t columns = table.shape[1];
   dispatch_floating(out.dtype, "embedding", [&]<class T>(TypeTag<T>) {
     launch_rows(stream, index.numel(), columns, embedding_kernel<WarpGroup, T>,
                 embedding_kernel<BlockGroup, T>, out.as<T>(), table.as<T>(),
-                index.as<std::int64_t>(), table.shape[0],
-                rows_are_wide<T>(columns, out.data, table.data));
+                index.as<std::int64_t>(), table.shape[0], addend.as<T>(),
+                addend ? addend.shape[0] : 0,
+                rows_are_wide<T>(columns, out.data, table.data, addend.data));
   });
 }
 

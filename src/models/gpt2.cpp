@@ -108,7 +108,9 @@ Tensor Gpt2Transformer::forward(const Tensor& tokens, const Gpt2ForwardOptions& 
                  "; expected [batch, time] with time at "
                  "most the context of ",
                  wpe->weight.size(0));
-  Tensor x = drop(wte(tokens) + places_of(tokens, options.positions, wpe));
+  const Tensor places = places_of(tokens, options.positions, wpe);
+  // In one pass, unless hooks want to see what the layer gives.
+  Tensor x = drop(wte->has_call_hooks() ? wte(tokens) + places : wte(tokens, places));
   for (const auto& block : h) x = block(x, options.mask);
   return ln_f(x);
 }

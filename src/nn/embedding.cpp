@@ -28,6 +28,10 @@ Tensor Embedding::forward(const Tensor& index) const {
   return embedding(index, weight, padding_index_);
 }
 
+Tensor Embedding::forward(const Tensor& index, const Tensor& addend) const {
+  return addend.defined() ? add_embedding(addend, index, weight, padding_index_) : forward(index);
+}
+
 std::string Embedding::describe() const { return text(weight.size(0), ", ", weight.size(1)); }
 
 }  // namespace lockstep::nn

@@ -95,6 +95,17 @@ std::vector<GradCase> norms() {
          return embedding(beside(in, tensor<std::int64_t>({3, 0, 3, 1}).reshape({2, 2})), in[0]);
        },
        shapes({{5, 3}})},
+      {"add_embedding",
+       [](const Tensors& in) {
+         const Tensor index = beside(in, tensor<std::int64_t>({3, 0, 3, 1}).reshape({2, 2}));
+         return add_embedding(in[1], index, in[0]);
+       },
+       shapes({{5, 3}, {2, 3}})},
+      {"add_embedding_of_as_many",
+       [](const Tensors& in) {
+         return add_embedding(in[1], beside(in, tensor<std::int64_t>({3, 0, 3})), in[0]);
+       },
+       shapes({{5, 3}, {3, 3}})},
       {"dropout",
        [](const Tensors& in) {
          manual_seed(11);

@@ -31,6 +31,31 @@ TEST_P(EmbeddingContract, LooksUpAndSumsBack) {
   EXPECT_THROW(family().forward(arguments, stream()), InvalidArgument);
 }
 
+// Of wide rows and odd ones; an addend for each row, one for every so many, and one for all.
+TEST_P(EmbeddingContract, AddsWhatBeginsAgainBehindItsLastRow) {
+  const std::int64_t n = 24, entries = 7;
+  for (const std::int64_t columns : {64, 9})
+    for (const std::int64_t m : {24, 6, 1}) {
+      const auto table = array({entries, columns}).randomize(1);
+      const auto addend = array({m, columns}).randomize(2);
+      const auto out = array({n, columns});
+      auto sum = array({n, columns});
+      Values labels = random_values(n, 3, 0, static_cast<double>(entries));
+      for (double& label : labels) label = std::floor(label);
+      const auto index = array(DType::i64, {n}).set(labels);
+      family().forward({.out = out, .table = table, .index = index, .addend = addend}, stream());
+      const Values rows = table.get(), terms = addend.get();
+      Values expected;
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t c = 0; c < columns; ++c) {
+          const auto entry = static_cast<std::int64_t>(labels[static_cast<std::size_t>(i)]);
+          expected.push_back(rows[static_cast<std::size_t>(entry * columns + c)] +
+                             terms[static_cast<std::size_t>(i % m * columns + c)]);
+        }
+      EXPECT_EQ(out.get(), sum.set(expected).get()) << columns << " columns, " << m << " rows";
+    }
+}
+
 // Few rows, long and short runs of each, one that nobody looks up.
 TEST_P(EmbeddingContract, SumsManyOfTheSameRow) {
   const std::int64_t count = 1200, rows = 6, columns = 5;

@@ -154,6 +154,10 @@ inline std::vector<Op> other_ops() {
          return einsum("ij,kj->ik", {a, b});
        }),
        false, false, "matmul"},
+      {"add_embedding",
+       [](const TensorOptions& given) {
+         return add_embedding(x({3}, given), index_of({2}, given), x({2, 3}, given));
+       }},
       {"embedding",
        [](const TensorOptions& given) {
          return embedding(index_of({2}, given), x({2, 3}, given));

@@ -91,7 +91,19 @@ class RandomIndex : public RandomCases {
       source.push_back(static_cast<std::int64_t>(at(index.values, i / columns)) * columns +
                        i % columns);
     const Tensor input = leaf(table);
-    return check_moved(c, table, input, embedding(index, input), to, source);
+    if (!c.chance(0.3)) return check_moved(c, table, input, embedding(index, input), to, source);
+    Shape end = to;
+    for (auto left = c.integer(0, of_index.size()); left > 0; --left) end.erase(0);
+    c.note("added to ", end);
+    const RandomTensor addend = c.tensor(end);
+    Expected y(numel(to));
+    for (std::int64_t i = 0; i < numel(to); ++i) {
+      y.add(i, at(table.values, source[static_cast<std::size_t>(i)]));
+      y.add(i, at(addend.values, i % numel(end)));
+    }
+    const Tensor output = add_embedding(addend, index, input);
+    if (auto r = agrees(output, to, y, sum_tolerance(c.setting().dtype, 2)); !r) return r;
+    return check_gradient(c, input, output, source);
   }
 
   static AssertionResult check_scatter_add(RandomCase& c) {

@@ -30,6 +30,8 @@ class Embedding : public Module {
 
   /// @param index i64, any shape. @return index's shape with `features` appended.
   Tensor forward(const Tensor& index) const;
+  /// addend + y in one pass (`add_embedding`); an undefined addend adds nothing.
+  Tensor forward(const Tensor& index, const Tensor& addend) const;
   std::string describe() const override;
 
  private:

@@ -96,6 +96,9 @@ inline TensorOptions gradient_options(const InputGradients& inputs, std::size_t 
 Tensor sum_to(Tensor gradient, const Shape& shape);
 /// The same into a tensor of the operand's shape, or added to what is there.
 void sum_into(const Tensor& out, const Tensor& gradient, bool accumulate);
+/// Hands over the gradient of operand `i`, which was broadcast, if it is wanted: summed straight
+/// into what waits for it.
+void write_sum_to(InputGradients& inputs, std::size_t i, const Tensor& gradient);
 
 /// Notes an in-place change. @throws InvalidArgument if the tensor requires a gradient while
 /// recording is on.

@@ -10,6 +10,7 @@
 
 namespace lockstep {
 
+LOCKSTEP_OP(add_embedding, floating, follow, same)
 LOCKSTEP_OP(dropout, floating, follow, same)
 LOCKSTEP_OP(dropout2d, floating, follow, same)
 LOCKSTEP_OP(embedding, floating, follow, same)
@@ -211,10 +212,28 @@ namespace {
 Tensor as_table(const Tensor& x, std::int64_t rows) {
   return no_grad([&] { return x.reshape({rows, x.size(-1)}); });
 }
-}  // namespace
 
-Tensor embedding(const Tensor& index_in, const Tensor& table_in, std::int64_t padding_index) {
-  const OpCall call(ops::embedding, table_in);
+/// What is added to the rows, as [rows, columns]; undefined if nothing is.
+/// @throws InvalidArgument unless its shape is the end of the result's.
+Tensor addend_rows(std::string_view op, const Tensor& addend, const Shape& result) {
+  if (!addend.defined()) return {};
+  Shape shape = addend.shape();
+  while (shape.size() > 1 && shape[0] == 1) shape.erase(0);
+  const int lead = result.size() - shape.size();
+  bool fits = lead >= 0 && addend.dim() <= result.size() && !shape.empty();
+  for (int i = 0; fits && i < shape.size(); ++i) fits = shape[i] == result[lead + i];
+  LOCKSTEP_CHECK(fits, InvalidArgument, op, ": addend of shape ", addend.shape(),
+                 " is not the end of the result's, ", result);
+  const std::int64_t columns = shape.back();
+  return no_grad([&] {
+    return addend.contiguous().reshape({columns ? addend.numel() / columns : 1, columns});
+  });
+}
+
+/// Operand 0 of the call is the table, and operand 1, if there is one, what is added.
+template <class Call>
+Tensor look_up(const Call& call, const Tensor& index_in, const Tensor& addend,
+               std::int64_t padding_index) {
   const Tensor& table = call[0];
   LOCKSTEP_CHECK(index_in.dtype() == DType::i64, InvalidArgument, call.name(),
                  ": the index has dtype ", index_in.dtype(), ", it must be i64");
@@ -227,16 +246,19 @@ Tensor embedding(const Tensor& index_in, const Tensor& table_in, std::int64_t pa
   Shape shape = index_in.shape();
   shape.push_back(table.size(1));
   Tensor out = empty(shape, table.options());
-  backend_of(table).embedding.forward(
-      {.out = as_table(out, index.numel()).view(), .table = rows.view(), .index = index.view()},
-      stream_of(table));
+  backend_of(table).embedding.forward({.out = as_table(out, index.numel()).view(),
+                                       .table = rows.view(),
+                                       .index = index.view(),
+                                       .addend = view_or_absent(added)},
+                                      stream_of(table));
   if (!call.recording()) return out;
-  return call.record(out, [padding_index, index = SavedTensor(index)](const Tensor& dy_in,
-                                                                      InputGradients& inputs) {
+  return call.record(out, [padding_index, adds = addend.defined(), index = SavedTensor(index)](
+                              const Tensor& dy_in, InputGradients& inputs) {
     const Tensor dy = dy_in.contiguous();
     inputs.write(
         0, inputs.operand_shape(0), dy.options(), [&](const Tensor& dtable, bool accumulate) {
           backend_of(dy).embedding.backward({.dtable = dtable.view(),
+  const Tensor added = addend_rows(call.name(), addend, shape);
                                              .dy = as_table(dy, index.get().numel()).view(),
                                              .index = index.get().view(),
                                              .padding_index = padding_index,
@@ -245,6 +267,8 @@ Tensor embedding(const Tensor& index_in, const Tensor& table_in, std::int64_t pa
         });
   });
 }
+    if (adds) write_sum_to(inputs, 1, dy);
+    if (!inputs.wanted(0)) return;
 
 Tensor dropout(const Tensor& x_in, double p, bool training) {
   LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, ops::dropout.name, ": probability ", p,
@@ -256,6 +280,18 @@ Tensor dropout(const Tensor& x_in, double p, bool training) {
   Tensor y = empty(x.shape(), x.options());
   backend_of(x).random.dropout({.out = y.view(), .x = x.view(), .p = p, .random = draw.place()},
                                stream_of(x));
+}  // namespace
+
+Tensor embedding(const Tensor& index, const Tensor& table, std::int64_t padding_index) {
+  return look_up(OpCall(ops::embedding, table), index, {}, padding_index);
+}
+
+Tensor add_embedding(const Tensor& addend, const Tensor& index, const Tensor& table,
+                     std::int64_t padding_index) {
+  LOCKSTEP_CHECK(addend.defined(), InvalidArgument, ops::add_embedding.name,
+                 ": the addend is undefined; embedding adds nothing");
+  return look_up(OpCall(ops::add_embedding, table, addend), index, addend, padding_index);
+}
   if (!call.recording()) return y;
   return call.record(y, [p, draw](const Tensor& dy_in, InputGradients& inputs) {
     const Tensor dy = dy_in.contiguous();

@@ -95,14 +95,6 @@ const OpDescriptor& additive_descriptor(BinaryOp op, const Tensor& a, const Tens
   return is_mixed && thread_modes.autocast_dtype[device] != DType::f32 ? mixed_add : traits(op);
 }
 
-/// Adds the gradient up for an operand that was broadcast, straight into what waits for it.
-void write_sum_to(InputGradients& inputs, std::size_t i, const Tensor& dy) {
-  const Shape shape = inputs.operand_shape(i);
-  if (dy.shape() == shape) return inputs.set(i, dy);
-  inputs.write(i, shape, dy.options(),
-               [&](const Tensor& out, bool accumulate) { sum_into(out, dy, accumulate); });
-}
-
 /// a + sign * b: the gradient passes through.
 Tensor additive(BinaryOp op, const Tensor& a, const Tensor& b, double alpha, double sign) {
   const OpCall call(additive_descriptor(op, a, b), a, b);
@@ -116,7 +108,7 @@ Tensor additive(BinaryOp op, const Tensor& a, const Tensor& b, double alpha, dou
                          else
                            inputs.set(1, mul(sum_to(dy, inputs.operand_shape(1)), factor));
                        }
-                       if (inputs.wanted(0)) write_sum_to(inputs, 0, dy);
+                       write_sum_to(inputs, 0, dy);
                      });
 }
 

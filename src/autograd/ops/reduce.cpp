@@ -164,6 +164,14 @@ void sum_into(const Tensor& out, const Tensor& gradient, bool accumulate) {
       stream_of(gradient));
 }
 
+void write_sum_to(InputGradients& inputs, std::size_t i, const Tensor& gradient) {
+  if (!inputs.wanted(i)) return;
+  const Shape shape = inputs.operand_shape(i);
+  if (gradient.shape() == shape) return inputs.set(i, gradient);
+  inputs.write(i, shape, gradient.options(),
+               [&](const Tensor& out, bool accumulate) { sum_into(out, gradient, accumulate); });
+}
+
 }  // namespace autograd
 
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {

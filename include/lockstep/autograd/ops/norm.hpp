@@ -55,6 +55,12 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
 /// @param padding_index a row that gets no gradient; negative: none.
 /// @throws InvalidArgument for an index out of range (on a CPU; on a GPU the row is NaN).
 Tensor embedding(const Tensor& index, const Tensor& table, std::int64_t padding_index = -1);
+/// addend + embedding(index, table, padding_index), in one pass over memory: tokens and their
+/// places.
+/// @param addend of the table's dtype; its shape is the end of the result's, and it is repeated.
+/// @throws InvalidArgument as `embedding`, and for an addend that is undefined or does not fit.
+Tensor add_embedding(const Tensor& addend, const Tensor& index, const Tensor& table,
+                     std::int64_t padding_index = -1);
 
 /// Zeroes elements with probability p and scales the rest by 1 / (1 - p), if `training`; draws from
 /// the calling thread's generator.
