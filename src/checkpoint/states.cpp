@@ -24,6 +24,7 @@
 #include "lockstep/parallel/parameter_shards.hpp"
 #include "lockstep/parallel/power_sgd.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "optim/late_values.hpp"
 #include "tensor/ownership.hpp"
 
 namespace lockstep::checkpoint {
@@ -227,6 +228,7 @@ void load_shards(optim::Optimizer& optimizer, const nn::ReplicatedModule& replic
   std::string problems;
   for (const auto& [name, problem] : others) problems += "\n  " + name + ": " + problem;
   LOCKSTEP_CHECK(others.empty(), InvalidArgument, "optimizer state:", problems);
+  const optim::LateValues late;
   optimizer.load_state_dict(in_form_of_shards(std::move(tensors), replica, others));
 }
 
@@ -326,13 +328,16 @@ TensorState state_of(optim::Optimizer& optimizer) {
     LOCKSTEP_CHECK(autograd::share_of(parameter) != autograd::GradientShare::part, InvalidArgument,
                    "the optimizer has this rank's shards of parameters, and others theirs; add it "
                    "with the replica that shares them out: add(\"optimizer\", optimizer, ddp)");
-  return {
-      .pieces = [&optimizer] { return pieces_of(optimizer); },
-      .load = [&optimizer](NamedTensors tensors) { optimizer.load_state_dict(std::move(tensors)); },
-      .load_what_fits =
-          [&optimizer](NamedTensors tensors) {
-            return optimizer.load_matching_state(std::move(tensors));
-          }};
+  return {.pieces = [&optimizer] { return pieces_of(optimizer); },
+          .load =
+              [&optimizer](NamedTensors tensors) {
+                const optim::LateValues late;
+                optimizer.load_state_dict(std::move(tensors));
+              },
+          .load_what_fits =
+              [&optimizer](NamedTensors tensors) {
+                return optimizer.load_matching_state(std::move(tensors));
+              }};
 }
 
 TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica) {

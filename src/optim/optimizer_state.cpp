@@ -10,6 +10,7 @@
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "optim/late_values.hpp"
 #include "optim/state_format.hpp"
 #include "optim/state_reader.hpp"
 #include "tensor/ownership.hpp"
@@ -25,9 +26,9 @@ Tensor saved_integer(std::int64_t value) {
 
 /// Tells states apart by names, shapes and values, of large tensors those at both ends, whatever
 /// order they stand in. The values of shards differ between ranks that load one state, and those
-/// of an optimizer's own memory may come later: neither count.
+/// of `late` memory are not there yet: neither count.
 std::uint64_t fingerprint(const NamedTensors& state, bool is_of_shards,
-                          const std::set<const Storage*>& own) {
+                          const std::set<const Storage*>& late) {
   constexpr std::int64_t longest_end = 1024;
   std::uint64_t sum = 0;
   for (const auto& [name, value] : state) {
@@ -38,7 +39,7 @@ std::uint64_t fingerprint(const NamedTensors& state, bool is_of_shards,
       continue;
     }
     text += detail::concat(value.shape());
-    if (own.contains(value.impl().storage.get())) {
+    if (late.contains(value.impl().storage.get())) {
       sum += std::hash<std::string>{}(text);
       continue;
     }
@@ -53,13 +54,20 @@ std::uint64_t fingerprint(const NamedTensors& state, bool is_of_shards,
   return sum;
 }
 
-/// A tensor that the optimizer may write to: the one that is given if nobody else has it, or if it
-/// is a state of its own already.
-Tensor kept(Tensor value, Device device, const Tensor& state) {
+/// A tensor that the optimizer may write to: the one that is given if nobody else has it, nor more
+/// memory lies behind it, or if it is a state of its own already, under whatever name.
+/// @param own those that are not kept yet
+Tensor kept(Tensor value, Device device, std::vector<Tensor>& own) {
   if (value.device() != device) return value.to(device);
-  if (is_same_memory(value, state)) return value;
-  const bool can_be_kept =
-      is_sole_owner(value) && value.is_contiguous() && value.impl().storage->owns_memory();
+  const auto state =
+      std::ranges::find_if(own, [&](const Tensor& each) { return is_same_memory(value, each); });
+  if (state != own.end()) {
+    own.erase(state);
+    return value;
+  }
+  const Storage& memory = *value.impl().storage;
+  const bool can_be_kept = is_sole_owner(value) && value.is_contiguous() && memory.owns_memory() &&
+                           memory.bytes() == value.nbytes() && !value.requires_grad();
   return can_be_kept ? value : value.clone();
 }
 
@@ -177,11 +185,12 @@ void Optimizer::read_state(StateReader& reader, const std::string& key,
                            ParameterState& each) const {
   const Tensor& parameter = each.parameter;
   const DType dtype = state_dtype(parameter.dtype());
-  const ParameterState before = each;
-  const auto take = [&](std::string_view name, const Shape& shape, DType type,
-                        const Tensor& state) {
+  // Options that were loaded may have given them other places, or none.
+  std::vector<Tensor> own(each.state.begin(), each.state.end());
+  own.insert(own.end(), {each.carried, each.master});
+  const auto take = [&](std::string_view name, const Shape& shape, DType type) {
     Tensor value = reader.take(key + std::string(name), shape, type);
-    return value.defined() ? kept(std::move(value), parameter.device(), state) : value;
+    return value.defined() ? kept(std::move(value), parameter.device(), own) : value;
   };
   const double steps = reader.number(key + "step", DType::i64, 0);
   if (steps < 0) reader.fault() << key << "step: " << steps << "; must not be negative";
@@ -197,13 +206,13 @@ void Optimizer::read_state(StateReader& reader, const std::string& key,
   check_formats(each);
   for (std::size_t k = 0; k < names.size(); ++k) {
     const Shape shape = state_shape(parameter, names[k]);
-    const Tensor value = take(names[k], shape, dtype, before.state[k]);
+    const Tensor value = take(names[k], shape, dtype);
     if (!value.defined()) continue;
     keep(each, k, value);
   }
-  if (!carried_name().empty()) each.carried = take(carried_name(), {}, DType::f64, before.carried);
+  if (!carried_name().empty()) each.carried = take(carried_name(), {}, DType::f64);
   if (dtype != parameter.dtype() && uses_master_weights(each.group))
-    each.master = take("master", parameter.shape(), dtype, before.master);
+    each.master = take("master", parameter.shape(), dtype);
 }
 
 void Optimizer::read_pytorch_state(StateReader& reader, const std::string& key,
@@ -256,7 +265,7 @@ void Optimizer::note_loaded(std::uint64_t state) noexcept {
 void Optimizer::load_pytorch_state(const NamedTensors& state) {
   check_distinguishable();
   const NoGradGuard no_recording;
-  const std::uint64_t known_by = fingerprint(state, has_shards(), state_memory());
+  const std::uint64_t known_by = fingerprint(state, has_shards(), {});
   StateReader reader(state);
   std::vector<ParameterState> loaded = states_;
   for (std::size_t i = 0; i < loaded.size(); ++i) read_pytorch_state(reader, key_of(i), loaded[i]);
@@ -284,7 +293,9 @@ void Optimizer::load_state_dict(NamedTensors state) {
   std::vector<NamedOptions> before;
   for (std::size_t group = 0; group < group_count(); ++group)
     before.push_back(named_options(group));
-  const std::uint64_t known_by = fingerprint(state, has_shards(), state_memory());
+  const std::uint64_t known_by =
+      fingerprint(state, has_shards(),
+                  LateValues::are_expected() ? state_memory() : std::set<const Storage*>());
   StateReader reader(std::move(state));
   try {
     states_ = read_states(reader);
@@ -330,7 +341,6 @@ std::vector<std::string> Optimizer::load_matching_state(NamedTensors state) {
   }
   check_distinguishable();
   const NoGradGuard no_recording;
-  const std::set<const Storage*> before = state_memory();
   std::map<std::string, NamedTensors> states;
   for (const auto& entry : state)
     states[entry.first.substr(0, entry.first.rfind('.') + 1)].push_back(entry);
@@ -351,7 +361,7 @@ std::vector<std::string> Optimizer::load_matching_state(NamedTensors state) {
   const std::vector<std::string> options = other_options(state);
   left.insert(left.end(), options.begin(), options.end());
   states_ = std::move(loaded);
-  note_loaded(fingerprint(state, has_shards(), before));
+  note_loaded(fingerprint(state, has_shards(), {}));
   return left;
 }
 

@@ -46,6 +46,7 @@ class Training {
         if (tensor.numel() > 1) all.emplace_back(name, tensor.detach());
     return all;
   }
+  optim::AdamW& optimizer() { return optimizer_; }
   std::map<std::string, const void*> places() const {
     std::map<std::string, const void*> places;
     for (const auto& [name, tensor] : tensors()) places[name] = tensor.data_ptr();
@@ -216,6 +217,80 @@ TEST(LoadInPlace, RanksMayHaveTensorsThatCannotStay) {
     checkpoints.load(folder / "run/step-1");
     EXPECT_EQ(weight.to_vector<float>(), std::vector<float>(5, 7.0F));
     EXPECT_NE(given.at(0), weight.data_ptr());
+  });
+}
+
+TEST(LoadInPlace, FindsStatesThatOptionsGiveOtherPlaces) {
+  for (const bool was_centered : {false, true}) {
+    const TemporaryFolder folder;
+    run_job(1, [&](const CommunicatorPtr& group) {
+      const Tensor weight = ones({300}).set_requires_grad();
+      const auto make = [&](bool is_centered) {
+        return optim::RMSprop(NamedTensors{{"w", weight}},
+                              {.lr = 0.01, .momentum = 0.9, .centered = is_centered});
+      };
+      const auto step = [&](optim::RMSprop& optimizer, double factor) {
+        optimizer.zero_grad();
+        (weight * weight * factor).sum().backward();
+        optimizer.step();
+      };
+      const auto momentum_of = [](const optim::RMSprop& optimizer) {
+        for (const auto& [name, tensor] : optimizer.state_dict())
+          if (name == "w.momentum_buffer") return tensor.to_vector<float>();
+        return std::vector<float>();
+      };
+      optim::RMSprop saved = make(was_centered), loaded = make(!was_centered);
+      step(saved, 1);
+      step(loaded, 2);
+      step(loaded, 3);
+      Manager checkpoints(folder / "run", group), others(folder / "other", group);
+      checkpoints.add("optimizer", saved);
+      others.add("optimizer", loaded);
+      checkpoints.save(1);
+      ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+      ASSERT_NE(momentum_of(loaded), momentum_of(saved));
+      others.load(folder / "run/step-1");
+      EXPECT_EQ(momentum_of(loaded), momentum_of(saved)) << "centered: " << was_centered;
+    });
+  }
+}
+
+TEST(LoadInPlace, AnOptimizerKeepsNoMoreMemoryThanItsStatesHave) {
+  const Tensor weight = ones({100}).set_requires_grad();
+  optim::Adam optimizer(NamedTensors{{"w", weight}}, {.lr = 0.01});
+  weight.sum().backward();
+  optimizer.step();
+  NamedTensors state = optimizer.state_dict();
+  for (auto& [name, tensor] : state)
+    if (tensor.numel() > 1) tensor = ones({8, 100}).select(0, 1);
+  optimizer.load_state_dict(std::move(state));
+  for (const auto& [name, tensor] : optimizer.state_dict())
+    EXPECT_EQ(tensor.impl().storage->bytes(), tensor.nbytes()) << name;
+}
+
+TEST(LoadInPlace, AnOptimizersStatesAreNoPartOfAGraph) {
+  const Tensor weight = ones({100}).set_requires_grad();
+  optim::Adam optimizer(NamedTensors{{"w", weight}}, {.lr = 0.01});
+  weight.sum().backward();
+  optimizer.step();
+  NamedTensors state = optimizer.state_dict();
+  for (auto& [name, tensor] : state)
+    if (tensor.numel() > 1) tensor = weight * 2.0;
+  optimizer.load_state_dict(std::move(state));
+  for (const auto& [name, tensor] : optimizer.state_dict())
+    EXPECT_FALSE(tensor.requires_grad()) << name;
+}
+
+TEST(LoadInPlace, OneRankMayLoadItsOwnStateAndAnotherACopyOfIt) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Training training(group);
+    training.step();
+    NamedTensors state = training.optimizer().state_dict();
+    if (group->rank() == 1)
+      for (auto& [name, tensor] : state) tensor = tensor.clone();
+    training.optimizer().load_state_dict(state);
+    training.step();  // the replicas agree on what they have loaded
+    EXPECT_EQ(training.values().size(), 6);
   });
 }
 
