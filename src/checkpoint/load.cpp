@@ -90,17 +90,20 @@ Texts unpack(std::string_view message) {
   return texts;
 }
 
+/// Pieces of a state now.
 using Pieces = std::map<std::string, Piece>;
 
-/// Pieces of a state into which what is read may come at last.
-Pieces pieces_in_place(const TensorState& state) {
+Pieces pieces_of(const TensorState& state) {
   Pieces pieces;
   error_of([&] {  // whatever is wrong with the state now may be right with the one that is loaded
-    for (Piece& piece : state.pieces())
-      if (piece.loads_in_place && piece.tensor.device().is_cpu() && piece.tensor.is_contiguous())
-        pieces.emplace(piece.name, std::move(piece));
+    for (Piece& piece : state.pieces()) pieces.emplace(piece.name, std::move(piece));
   });
   return pieces;
+}
+
+/// Whether what is read may come into the piece at last.
+bool loads_in_place(const Piece& piece) {
+  return piece.loads_in_place && piece.tensor.device().is_cpu() && piece.tensor.is_contiguous();
 }
 
 bool fits(const Piece& piece, const TensorSpec& wanted,
@@ -117,13 +120,24 @@ Reading plan(StemContents contents, std::vector<std::string> headers, const Tens
                   .tensors = {},
                   .in_place = {}};
   const NoGradGuard no_recording;
-  const Pieces pieces = partial ? Pieces() : pieces_in_place(state);
+  const Pieces pieces = partial ? Pieces() : pieces_of(state);
+  // What the state has under no such name may be one of its tensors under another one of several,
+  // whose values it compares.
+  std::vector<TensorSpec> others;
+  for (const PlannedTensor& tensor : reading.contents.tensors)
+    if (!pieces.contains(tensor.spec.name)) others.push_back(tensor.spec);
+  const auto may_be_another = [&](const TensorSpec& spec) {
+    return std::ranges::any_of(others, [&](const TensorSpec& other) {
+      return other.dtype == spec.dtype && other.shape == spec.shape;
+    });
+  };
   for (const PlannedTensor& tensor : reading.contents.tensors) {
     const auto range = state.wanted ? state.wanted(tensor.spec.name, tensor.spec.shape)
                                     : std::optional<parallel::ShardRange>();
     const Shape shape = range ? Shape{range->count} : tensor.spec.shape;
     const auto piece = pieces.find(tensor.spec.name);
-    const bool in_place = piece != pieces.end() && fits(piece->second, tensor.spec, range);
+    const bool in_place = piece != pieces.end() && loads_in_place(piece->second) &&
+                          fits(piece->second, tensor.spec, range) && !may_be_another(tensor.spec);
     reading.ranges.push_back(range);
     reading.in_place.push_back(in_place);
     reading.tensors.push_back(in_place ? piece->second.tensor.detach().reshape(shape)
@@ -185,12 +199,14 @@ void agree_on_places(comm::Communicator& group, std::span<Reading> readings) {
       own += !reading.ranges[i] && reading.in_place[i] ? '1' : '0';
   const bool is_same = own == comm::broadcast_bytes(group, own, 0, "which tensors stay in place");
   if (comm::all_reduce_scalar(group, is_same ? 1.0 : 0.0, comm::ReduceOp::min()) > 0) return;
-  for (Reading& reading : readings)
-    for (std::size_t i = 0; i < reading.tensors.size(); ++i) {
-      if (reading.ranges[i]) continue;
-      reading.tensors[i] = empty_like(reading.tensors[i]);
-      reading.in_place[i] = false;
-    }
+  run_on_all(group, "memory for tensors that cannot stay in place", [&] {
+    for (Reading& reading : readings)
+      for (std::size_t i = 0; i < reading.tensors.size(); ++i) {
+        if (reading.ranges[i] || !reading.in_place[i]) continue;
+        reading.tensors[i] = empty_like(reading.tensors[i]);
+        reading.in_place[i] = false;
+      }
+  });
 }
 
 /// What looks like damage may be another checkpoint, which a rank sees under the same path.

@@ -146,18 +146,19 @@ std::vector<std::string> read_and_exchange(comm::Communicator& group, const fs::
                                            Staged& staged) {
   const int rank = group.rank(), size = group.size();
   const std::vector<Round> rounds = rounds_of(readings, false, rank, size);
+  const auto exchanges = exchanges_of(readings, false, size > 1 ? size : 0);
+  const std::size_t last = std::max(rounds.size(), exchanges.size());  // for what no exchange needs
   std::vector<PartOfFile> parts;
   for (std::size_t i = 0; i < rounds.size(); ++i)
     for (const Item& item : rounds[i]) parts.push_back(part_of(item, place_of(readings, item), i));
   for (const Item& item : items_of(readings, false, Wanted::in_ranges, rank, size))
-    parts.push_back(part_of(item, place_of(readings, item), rounds.size()));
+    parts.push_back(part_of(item, place_of(readings, item), last));
   const std::vector<Item> items = staged_items(readings, rank, size);
   run_on_all(group, "memory to read a checkpoint", [&] { staged = stage(items, staging); });
   for (std::size_t i = 0; i < items.size(); ++i)
-    parts.push_back(part_of(items[i], staged[i], rounds.size()));
+    parts.push_back(part_of(items[i], staged[i], last));
   PartReader own(checkpoint, readings, std::move(parts), rank == 0);
   // A rank whose reads fail goes on: the others are told at the end.
-  const auto exchanges = exchanges_of(readings, false, size > 1 ? size : 0);
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
     own.wait_for(i);
     exchange(group, readings, exchanges[i]);
@@ -172,9 +173,12 @@ std::vector<std::string> read_and_exchange(comm::Communicator& group, const fs::
 void fill_in_place(comm::Communicator& group, std::span<const Reading> readings,
                    const Staged& staged) {
   const NoGradGuard no_recording;
-  for (const Reading& reading : readings)
-    for (std::size_t i = 0; i < reading.tensors.size(); ++i)
-      if (reading.in_place[i]) parallel::writable_buffer(reading.tensors[i]);
+  // Waits for collectives that write there, and throws what they failed with.
+  run_on_all(group, "tensors that training has can be filled", [&] {
+    for (const Reading& reading : readings)
+      for (std::size_t i = 0; i < reading.tensors.size(); ++i)
+        if (reading.in_place[i]) parallel::writable_buffer(reading.tensors[i]);
+  });
   std::size_t next = 0;
   const auto take_staged = [&](const Item& item) {
     copy(staged[next++], place_of(readings, item));

@@ -255,6 +255,38 @@ TEST(LoadInPlace, FindsStatesThatOptionsGiveOtherPlaces) {
   }
 }
 
+/// Two weights, or one under two names.
+struct Twice : nn::Module {
+  explicit Twice(bool is_tied)
+      : a(register_parameter("a", ones({4}))),
+        b(register_parameter("b", is_tied ? a : ones({4}))) {}
+  Tensor a, b;
+};
+
+TEST(LoadInPlace, OneTensorMayComeUnderTwoNames) {
+  const TemporaryFolder folder;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    const auto apart = nn::make<Twice>(false), tied = nn::make<Twice>(true);
+    Manager checkpoints(folder / "run", group), others(folder / "other", group);
+    checkpoints.add("model", *apart);
+    others.add("model", *tied);
+    const NoGradGuard no_recording;
+    apart->a.fill_(7.0);
+    apart->b.fill_(7.0);
+    checkpoints.save(1);
+    ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+    others.load(folder / "run/step-1");
+    EXPECT_EQ(tied->a.to_vector<float>(), std::vector<float>(4, 7.0F));
+    apart->b.fill_(8.0);
+    checkpoints.save(2);
+    ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+    tied->a.fill_(8.0);
+    EXPECT_THAT(error_of([&] { others.load(folder / "run/step-2"); }),
+                HasSubstr("differs from the value given under another of its names"));
+    EXPECT_EQ(tied->a.to_vector<float>(), std::vector<float>(4, 8.0F));
+  });
+}
+
 TEST(LoadInPlace, AnOptimizerKeepsNoMoreMemoryThanItsStatesHave) {
   const Tensor weight = ones({100}).set_requires_grad();
   optim::Adam optimizer(NamedTensors{{"w", weight}}, {.lr = 0.01});
