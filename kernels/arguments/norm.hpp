@@ -1,5 +1,8 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
+
 #include "arguments/family.hpp"
 #include "lockstep/core/array_view.hpp"
 
@@ -24,15 +27,24 @@ struct LayerNormArguments {
   double eps = 1e-5;
 };
 
+/// Columns of a summand that sum to what those of another array sum to, which is less to read.
+struct SummandPart {
+  std::int64_t columns = 0;
+  ArrayView rows = {};     ///< [m, columns] in dy's dtype, rows dense; absent: the sums are 0
+  ArrayView weights = {};  ///< [m] in the statistics dtype, of the rows; absent: 1
+};
+
 /// What else the kernel of a backward computes, where others would read an array again for it: the
 /// gradients of biases.
 struct NormByproducts {
-  ArrayView dx_sums = {};  ///< [columns] in x's dtype: the sums of dx's columns; may be absent
-  ArrayView dx_copy = {};  ///< dx in dy's dtype, which is another one; may be absent
-  ArrayView summand = {};  ///< [m, k] contiguous, in dy's dtype; may be absent
-  ArrayView sums = {};     ///< [k] in x's dtype: the sums of the summand's columns
+  ArrayView dx_sums = {};    ///< [columns] in x's dtype: the sums of dx's columns; may be absent
+  ArrayView dx_totals = {};  ///< the same alone, in the statistics dtype; may be absent
+  ArrayView dx_copy = {};    ///< dx in dy's dtype, which is another one; may be absent
+  ArrayView summand = {};    ///< [m, k] contiguous, in dy's dtype; may be absent
+  ArrayView sums = {};       ///< [k] in x's dtype: the sums of the summand's columns
+  std::array<SummandPart, 3> parts = {};       ///< side by side all columns of the summand, or none
   bool add_dx_sums = false, add_sums = false;  ///< to what is there
-  explicit operator bool() const { return dx_sums || dx_copy || summand; }
+  explicit operator bool() const { return dx_sums || dx_totals || dx_copy || summand; }
 };
 
 /// Gradients of layer norm.

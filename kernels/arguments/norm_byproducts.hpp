@@ -20,6 +20,7 @@ void compute_byproducts(const LayerNormBackwardArguments& a, const Copy& copy,
   const NormByproducts& more = a.byproducts;
   if (more.dx_copy) copy(CopyArguments{.out = more.dx_copy, .in = a.dx});
   if (more.dx_sums) sum(a.dx, more.dx_sums, more.add_dx_sums);
+  if (more.dx_totals) sum(a.dx, more.dx_totals, false);
   if (more.summand) sum(more.summand, more.sums, more.add_sums);
 }
 

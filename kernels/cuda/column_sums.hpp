@@ -51,10 +51,17 @@ struct ColumnSums {
   }
 };
 
+/// Rows that count alike.
+template <class A>
+struct EqualWeights {
+  __device__ A operator()(int) const { return A(1); }
+};
+
 /// The sums of N neighbouring columns over every `step`-th row from `row` on before `last`.
-template <int N, class T>
+/// @param weight of a row
+template <int N, class T, class Weight = EqualWeights<AccumulateType<T>>>
 __device__ Pack<AccumulateType<T>, N> add_rows(const T* in, std::int64_t pitch, int row, int last,
-                                               int step) {
+                                               int step, const Weight& weight = {}) {
   using A = AccumulateType<T>;
   Pack<A, N> sums{};
   const auto add = [&](int from, auto all) {
@@ -67,8 +74,10 @@ __device__ Pack<AccumulateType<T>, N> add_rows(const T* in, std::int64_t pitch, 
     LOCKSTEP_UNROLL
     for (int k = 0; k < rows_at_once; ++k) {
       const Pack<A, N> terms = unpack(loaded[k]);
+      const bool counts = all || from + k * step < last;
+      const A factor = counts ? weight(from + k * step) : A(0);
       LOCKSTEP_UNROLL
-      for (int j = 0; j < N; ++j) sums[j] += all || from + k * step < last ? terms[j] : A(0);
+      for (int j = 0; j < N; ++j) sums[j] += counts ? terms[j] * factor : A(0);
     }
   };
   for (; row + (rows_at_once - 1) * step < last; row += step * rows_at_once)

@@ -1,3 +1,6 @@
+#include <optional>
+#include <span>
+
 #include "arguments/norm.hpp"
 #include "arguments/norm_byproducts.hpp"
 #include "cuda/norm_byproducts.hpp"
@@ -62,10 +65,12 @@ template <class X, class Y>
 struct Byproducts {
   AccumulateType<X>* partial;  ///< sums of dx, a block's each
   X* dx_sums;
+  AccumulateType<X>* dx_totals;
   Y* dx_copy;
   bool add_dx_sums;
-  Summand<Y, X> summand;
+  Summands<Y, X> summands;
   __device__ void operator()(std::int64_t column, const NormSums<AccumulateType<X>>& sums) const {
+    if (dx_totals) dx_totals[column] = sums.product;
     if (dx_sums) store_sum(dx_sums + column, sums.product, add_dx_sums);
   }
 };
@@ -134,8 +139,8 @@ __global__ void __launch_bounds__(kept_block<Group, resident_threads>,
   const Group group;
   const auto for_each = [&](const auto& visit) { for_each_kept<vectors>(group, columns, visit); };
   if constexpr (has_byproducts)
-    if (besides.summand.in)
-      add_columns<kept_block<Group, resident_threads> / warp_size>(besides.summand,
+    for (int i = 0; i < besides.summands.count; ++i)
+      add_columns<kept_block<Group, resident_threads> / warp_size>(besides.summands.parts[i],
                                                                    arrivals + row_arrivals);
   const KeptWeights<X, width, vectors, !has_byproducts> weight(group, p.weight, columns);
   Pack<A, width> product[vectors] = {}, plain[vectors] = {};
@@ -276,49 +281,91 @@ void launch_one_pass(const kernels::LayerNormBackwardArguments& a, const KeptRow
 template <bool centred, class Y>
 inline constexpr bool offers_byproducts = centred && sizeof(Y) == 2;
 
-/// The same for a call.
+/// A part of a call's summand, as its kernel takes it, but for `out`, `partial` and counters;
+/// nothing if that cannot be.
+template <class Y, class X>
+std::optional<Summand<Y, X>> summand_of(const kernels::SummandPart& part, bool accumulate) {
+  using A = AccumulateType<Y>;
+  if (!part.rows) return Summand<Y, X>{.columns = part.columns, .accumulate = accumulate};
+  const std::int64_t rows = part.rows.shape[0], pitch = part.rows.strides[0];
+  const bool fits = part.columns > 0 && rows > 0 && rows < std::int64_t{1} << 31 &&
+                    part.rows.strides[1] == 1 && pitch % lanes_of<Y> == 0 &&
+                    rows_are_wide<Y>(part.columns, part.rows.data) &&
+                    (!part.weights || part.weights.strides[0] == 1);
+  if (!fits) return std::nullopt;
+  return Summand<Y, X>{.in = part.rows.as<Y>(),
+                       .weights = part.weights.as<A>(),
+                       .rows = rows,
+                       .columns = part.columns,
+                       .pitch = pitch,
+                       .tiles = static_cast<unsigned>(Summand<Y, X>::tiles_of(part.columns)),
+                       .accumulate = accumulate};
+}
+
+/// What a launch of so many blocks adds up for `more.sums`; nothing if it cannot.
+template <class Y, class X>
+std::optional<Summands<Y, X>> summands_of(std::span<const kernels::SummandPart> parts,
+                                          const kernels::NormByproducts& more, unsigned blocks) {
+  Summands<Y, X> found;
+  std::int64_t columns = 0, tiles = 0;
+  for (const kernels::SummandPart& part : parts) {
+    if (part.columns == 0) continue;
+    const auto summand = summand_of<Y, X>(part, more.add_sums);
+    if (!summand || summand->tiles > blocks) return std::nullopt;
+    Summand<Y, X>& own = found.parts[found.count++] = *summand;
+    own.out = more.sums.as<X>() + columns;
+    own.first_arrivals = static_cast<unsigned>(tiles);
+    columns += own.columns, tiles += own.tiles;
+  }
+  const bool all = columns == more.summand.shape[1] && tiles <= most_summand_tiles;
+  return all ? std::optional(found) : std::nullopt;
+}
+
+/// The by-products' summands of a call: parts where they are known and fit, else the array. Nothing
+/// if the kernel takes no by-products of it.
 template <class X, class Y>
-bool takes_byproducts(const kernels::LayerNormBackwardArguments& a, const KeptRows& plan) {
-  const auto& [dx_sums, dx_copy, summand, sums, add_dx_sums, add_sums] = a.byproducts;
-  if (!a.byproducts || !a.arrivals || !rows_are_wide<Y>(lanes_of<Y>, dx_copy.data, summand.data))
-    return false;
-  if (!summand) return true;
-  const std::int64_t tiles = Summand<Y, X>::tiles_of(summand.shape[1]);
-  return summand.numel() > 0 && summand.shape[0] < std::int64_t{1} << 31 &&
-         rows_are_wide<Y>(summand.shape[1]) &&
-         tiles <= std::min<std::int64_t>(most_summand_tiles, plan.blocks);
+std::optional<Summands<Y, X>> take_byproducts(const kernels::LayerNormBackwardArguments& a,
+                                              const KeptRows& plan) {
+  const kernels::NormByproducts& more = a.byproducts;
+  if (!more || !a.arrivals || !rows_are_wide<Y>(lanes_of<Y>, more.dx_copy.data))
+    return std::nullopt;
+  if (!more.summand) return Summands<Y, X>{};
+  if (const auto known = summands_of<Y, X>(more.parts, more, plan.blocks)) return known;
+  const kernels::SummandPart whole{.columns = more.summand.shape[1], .rows = more.summand};
+  return summands_of<Y, X>({&whole, 1}, more, plan.blocks);
 }
 
 template <bool centred, class X, class Y>
 void backward_in_one_pass(const kernels::LayerNormBackwardArguments& a, const KeptRows& plan,
-                          bool has_byproducts, StreamRef stream) {
+                          std::optional<Summands<Y, X>> summands, StreamRef stream) {
   using A = AccumulateType<X>;
   const std::int64_t columns = a.x.shape[1], sums = plan.blocks * columns;
   const kernels::NormByproducts& more = a.byproducts;
-  const std::int64_t summed = has_byproducts && more.summand ? more.summand.shape[1] : 0;
-  const std::int64_t tiles = std::max<std::int64_t>(1, Summand<Y, X>::tiles_of(summed));
-  const std::int64_t shares = (plan.blocks + tiles - 1) / tiles;
-  const Scratch scratch(
-      sizeof(A) * static_cast<std::size_t>((has_byproducts ? 3 : 2) * sums + shares * summed),
-      stream);
+  const auto shared_by_blocks = [&](const Summand<Y, X>& of) {
+    return of.tiles ? (plan.blocks + of.tiles - 1) / of.tiles * of.columns : std::int64_t{0};
+  };
+  std::int64_t elements = (summands ? 3 : 2) * sums;
+  for (int i = 0; summands && i < summands->count; ++i)
+    elements += shared_by_blocks(summands->parts[i]);
+  const Scratch scratch(sizeof(A) * static_cast<std::size_t>(elements), stream);
   A* const product = static_cast<A*>(scratch.data());
   const PartialSums<A> partial{centred ? product + sums : nullptr, product, columns};
   if constexpr (offers_byproducts<centred, Y>)
-    if (has_byproducts)
-      return launch_one_pass<centred, X, Y>(
-          a, plan, partial,
-          Byproducts<X, Y>{.partial = product + 2 * sums,
-                           .dx_sums = more.dx_sums.as<X>(),
-                           .dx_copy = more.dx_copy.as<Y>(),
-                           .add_dx_sums = more.add_dx_sums,
-                           .summand = {.in = more.summand.as<Y>(),
-                                       .out = more.sums.as<X>(),
-                                       .partial = product + 3 * sums,
-                                       .rows = summed ? more.summand.shape[0] : 0,
-                                       .columns = summed,
-                                       .tiles = static_cast<unsigned>(tiles),
-                                       .accumulate = more.add_sums}},
-          stream);
+    if (summands) {
+      A* own = product + 3 * sums;
+      for (Summand<Y, X>& part : summands->parts) {
+        part.partial = own;
+        own += shared_by_blocks(part);
+      }
+      return launch_one_pass<centred, X, Y>(a, plan, partial,
+                                            Byproducts<X, Y>{.partial = product + 2 * sums,
+                                                             .dx_sums = more.dx_sums.as<X>(),
+                                                             .dx_totals = more.dx_totals.as<A>(),
+                                                             .dx_copy = more.dx_copy.as<Y>(),
+                                                             .add_dx_sums = more.add_dx_sums,
+                                                             .summands = *summands},
+                                            stream);
+    }
   launch_one_pass<centred, X, Y>(a, plan, partial, NoByproducts{}, stream);
   if (!a.arrivals)
     sum_columns<NormSums<A>>(stream, plan.blocks, columns, partial, weight_gradients<X>(a));
@@ -344,8 +391,8 @@ void backward(const kernels::LayerNormBackwardArguments& a, StreamRef stream) {
   const auto plan =
       keep_rows<X, resident_threads>(stream.device.index, a.x.shape[0], a.x.shape[1], least_rows);
   const bool one_pass = has_weights && plan && is_wide<X, Y>(a);
-  const bool besides =
-      one_pass && offers_byproducts<centred, Y> && takes_byproducts<X, Y>(a, *plan);
+  std::optional<Summands<Y, X>> besides;
+  if (one_pass && offers_byproducts<centred, Y>) besides = take_byproducts<X, Y>(a, *plan);
   if (one_pass) {
     backward_in_one_pass<centred, X, Y>(a, *plan, besides, stream);
   } else {

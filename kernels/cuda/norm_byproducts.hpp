@@ -40,16 +40,24 @@ __device__ void store_sum(T* to, AccumulateType<T> value, bool add) {
 /// of columns, and the last of a tile adds up what the others have left.
 template <class T, class Out>
 struct Summand {
-  const T* in;                 ///< [rows, columns], or null
-  Out* out;                    ///< [columns]
-  AccumulateType<T>* partial;  ///< [shares, columns]
-  std::int64_t rows, columns;
-  unsigned tiles;
-  bool accumulate;
+  const T* in = nullptr;                       ///< [rows, columns]; null: the sums are 0
+  const AccumulateType<T>* weights = nullptr;  ///< [rows], or null: 1
+  Out* out = nullptr;                          ///< [columns]
+  AccumulateType<T>* partial = nullptr;        ///< [shares, columns]
+  std::int64_t rows = 0, columns = 0, pitch = 0;
+  unsigned tiles = 0, first_arrivals = 0;
+  bool accumulate = false;
 
   /// Columns of a tile: a warp's.
   static constexpr int width = warp_size * lanes_of<T>;
   static std::int64_t tiles_of(std::int64_t columns) { return (columns + width - 1) / width; }
+};
+
+/// Arrays side by side, one after another.
+template <class T, class Out>
+struct Summands {
+  Summand<T, Out> parts[3];
+  int count = 0;
 };
 
 /// @tparam most_warps of a block
@@ -59,6 +67,12 @@ __device__ void add_columns(const Summand<T, Out>& p, std::uint32_t* arrivals) {
   using A = AccumulateType<T>;
   constexpr int N = lanes_of<T>;
   __shared__ A parts[most_warps][N][warp_size];
+  if (!p.in) {
+    for (std::int64_t c = threadIdx.x; blockIdx.x == 0 && !p.accumulate && c < p.columns;
+         c += blockDim.x)
+      p.out[c] = convert<Out>(A(0));
+    return;
+  }
   const unsigned tile = blockIdx.x % p.tiles, share = blockIdx.x / p.tiles;
   const unsigned shares = (gridDim.x - tile + p.tiles - 1) / p.tiles;
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
@@ -68,8 +82,12 @@ __device__ void add_columns(const Summand<T, Out>& p, std::uint32_t* arrivals) {
   const std::int64_t each = (p.rows + shares - 1) / shares, first = share * each;
   const auto last = static_cast<int>(first + each < p.rows ? each : p.rows - first);
   Pack<A, N> sums{};
-  if (column < p.columns)
-    sums = add_rows<N>(p.in + first * p.columns + column, p.columns, warp, last, warps);
+  if (column < p.columns) {
+    const T* const in = p.in + first * p.pitch + column;
+    const auto weight = [own = p.weights, first](int row) { return own[first + row]; };
+    sums = p.weights ? add_rows<N>(in, p.pitch, warp, last, warps, weight)
+                     : add_rows<N>(in, p.pitch, warp, last, warps);
+  }
   LOCKSTEP_UNROLL
   for (int j = 0; j < N; ++j) parts[warp][j][lane] = sums[j];
   __syncthreads();
@@ -85,7 +103,7 @@ __device__ void add_columns(const Summand<T, Out>& p, std::uint32_t* arrivals) {
       store_vector<lanes_of<A>>(to + j, stored);
     }
   }
-  if (!comes_last(arrivals[tile], shares)) return;
+  if (!comes_last(arrivals[p.first_arrivals + tile], shares)) return;
   constexpr int lanes = lanes_of<A>;
   for (int c = static_cast<int>(threadIdx.x) * lanes; c < p.width; c += blockDim.x * lanes) {
     const std::int64_t at = std::int64_t{tile} * p.width + c;

@@ -20,6 +20,12 @@ bool is_bias(const Edge& edge, std::int64_t columns) {
 
 }  // namespace
 
+bool ColumnSums::has_parts() const {
+  return parts[0].columns > 0 && std::ranges::all_of(parts, [](const Part& part) {
+           return !part.rows.defined() || part.rows.impl().value_stamp() == part.stamp;
+         });
+}
+
 /// True if `dx`, which is being written for an edge, will be all of the gradient of an op's only
 /// output, and go to that op as it is.
 bool InputGradients::completes(const Edge& edge, const Tensor& dx) {
@@ -50,6 +56,7 @@ GradientByproducts InputGradients::byproducts(std::size_t i, const Tensor& dx,
     found.sums = sums_target(left->bias, options);
     if (found.sums.tensor.defined()) {
       found.summand = std::move(left->of);
+      if (left->known.has_parts()) found.known = std::move(left->known);
       engine_.left_sums_.erase(left);
     }
   }
@@ -65,6 +72,11 @@ GradientByproducts InputGradients::byproducts(std::size_t i, const Tensor& dx,
   if (bias.delivered || !is_bias(bias, dx.size(-1))) return found;
   found.dx_sums = sums_target(bias, options);
   bias.summed = bias.delivered = found.dx_sums.tensor.defined();
+  if (!bias.summed || uses.passes_sums < 0) return found;
+  const Edge& before = node.edges()[static_cast<std::size_t>(uses.passes_sums)];
+  if (!before.node || !before.node->uses_column_sums()) return found;
+  found.dx_totals = fresh({dx.size(-1)}, {statistics_dtype(dx.dtype()), dx.device()});
+  engine_.known_sums_.push_back({&node, {.totals = found.dx_totals}});
   return found;
 }
 
@@ -77,8 +89,23 @@ bool InputGradients::leave_column_sums(std::size_t i, std::size_t through, const
       (bias.dtype != dy.dtype() && bias.dtype != statistics_dtype(dy.dtype())))
     return false;
   bias.delivered = true;
-  engine_.left_sums_.push_back({&before, bias, dy});
+  engine_.left_sums_.push_back({&before, bias, dy, column_sums()});
   return true;
+}
+
+void InputGradients::pass_column_sums(std::size_t i, const Tensor& dx, ColumnSums sums) {
+  if (!wanted(i) || !completes(edges_[i], dx) || !edges_[i].node->uses_column_sums()) return;
+  for (ColumnSums::Part& part : sums.parts)
+    if (part.rows.defined() && !part.stamp) {
+      part.rows = part.rows.detach();  // for a parameter that is not gathered any more has no array
+      part.stamp = part.rows.impl().value_stamp();
+    }
+  engine_.known_sums_.push_back({edges_[i].node.get(), std::move(sums)});
+}
+
+ColumnSums InputGradients::column_sums() const {
+  const auto known = std::ranges::find(engine_.known_sums_, &node_, &Engine::KnownSums::node);
+  return known != engine_.known_sums_.end() && !has_hooks(node_) ? known->sums : ColumnSums{};
 }
 
 Tensor InputGradients::converted(const Tensor& dy, DType dtype) const {
@@ -101,6 +128,7 @@ void InputGradients::arrive_sums() {
 /// What has not been computed beside the backward of a node is computed now.
 void Engine::drop_byproducts(const Node& node) {
   std::erase_if(copies_, [&](const Copy& copy) { return copy.node == &node; });
+  std::erase_if(known_sums_, [&](const KnownSums& known) { return known.node == &node; });
   for (;;) {
     const auto left = std::ranges::find(left_sums_, &node, &LeftSums::node);
     if (left == left_sums_.end()) return;

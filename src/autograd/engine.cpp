@@ -192,6 +192,7 @@ void Engine::process(Node& node) {
   const auto gradients = node.gradients();
   if (node.hooks()) [[unlikely]] {
     std::erase_if(copies_, [&](const Copy& copy) { return copy.node == &node; });
+    std::erase_if(known_sums_, [&](const KnownSums& known) { return known.node == &node; });
     node.hooks()->run(gradients);  // it may be another one now
   }
   const bool any =
@@ -205,7 +206,7 @@ void Engine::process(Node& node) {
     running_node_ = nullptr;
     for (Tensor& gradient : gradients) gradient = Tensor();
   }
-  if (!left_sums_.empty() || !copies_.empty()) drop_byproducts(node);
+  if (!left_sums_.empty() || !copies_.empty() || !known_sums_.empty()) drop_byproducts(node);
   node.waiting_ = done;
   if (!retain_graph_) {
     node.released_ = true;

@@ -6,7 +6,6 @@
 #include "lockstep/autograd/ops/attention.hpp"
 #include "lockstep/autograd/ops/matmul.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
-#include "lockstep/autograd/ops/shape.hpp"
 #include "lockstep/nn/init.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "models/check_sizes.hpp"
@@ -57,14 +56,8 @@ Gpt2Attention::Gpt2Attention(const Gpt2Options& options)
       c_proj(this, "c_proj", options.channels, options.channels, options.tensor) {}
 
 Tensor Gpt2Attention::forward(const Tensor& x, const Tensor& mask, const Tensor& addend) const {
-  const std::int64_t batch = x.size(0), time = x.size(1), channels = x.size(2);
-  // Views all the way: attention takes any strides, and split's backward fills one gradient.
-  auto parts = split(c_attn(x), {channels, channels, channels}, -1);
-  for (Tensor& part : parts)
-    part = part.reshape({batch, time, heads, channels / heads}).transpose(1, 2);
-  const Tensor y =
-      scaled_dot_product_attention(parts[0], parts[1], parts[2], {.mask = mask, .is_causal = true});
-  return nn::plus(addend, c_proj, y.transpose(1, 2).reshape({batch, time, channels}));
+  const Tensor y = self_attention(c_attn(x), heads, {.mask = mask, .is_causal = true});
+  return nn::plus(addend, c_proj, y);
 }
 
 Gpt2Mlp::Gpt2Mlp(const Gpt2Options& options)

@@ -45,10 +45,10 @@ Tensor MultiheadAttention::split_heads(const Tensor& x) const {
 }
 
 Tensor MultiheadAttention::attend(const Tensor& q, const Tensor& k, const Tensor& v,
-                                  const AttentionMask& mask, const Tensor& addend) const {
+                                  const AttentionMask& mask) const {
   const Tensor heads =
       scaled_dot_product_attention(split_heads(q), split_heads(k), split_heads(v), seen(mask));
-  return plus(addend, out_proj, heads.transpose(1, 2).reshape(q.shape()));
+  return out_proj(heads.transpose(1, 2).reshape(q.shape()));
 }
 
 Tensor MultiheadAttention::forward(const Tensor& x, const AttentionMask& mask) const {
@@ -57,10 +57,8 @@ Tensor MultiheadAttention::forward(const Tensor& x, const AttentionMask& mask) c
 
 Tensor MultiheadAttention::forward(const Tensor& x, const AttentionMask& mask,
                                    const Tensor& addend) const {
-  const std::int64_t features = in_proj_weight.size(1);
-  const auto parts =
-      split(linear(x, in_proj_weight, in_proj_bias), {features, features, features}, -1);
-  return attend(parts[0], parts[1], parts[2], mask, addend);
+  const Tensor qkv = linear(x, in_proj_weight, in_proj_bias);
+  return plus(addend, out_proj, self_attention(qkv, heads_, seen(mask)));
 }
 
 Tensor MultiheadAttention::forward(const Tensor& query, const Tensor& key, const Tensor& value,

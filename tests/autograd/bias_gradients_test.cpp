@@ -1,4 +1,5 @@
 #include <cstdlib>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
@@ -77,7 +78,7 @@ class Network {
     return x;
   }
   Tensor next(const Tensor& x) {
-    switch (random_() % 5) {
+    switch (random_() % 6) {
       case 0: {
         const Tensor branch = layer(norm(x), width);
         return hooked(add_linear(x, branch, leaf({width, width}, false), bias(width)));
@@ -87,6 +88,14 @@ class Network {
             norm(x), {leaf({128, width}, false), bias(128), leaf({width, 128}, false), bias(width)},
             {.addend = x}));
       case 2: return layer(norm(x), width).to(x.dtype());
+      case 5: {
+        const Tensor h = x.reshape({2, rows / 2, width}), qkv = layer(norm(h), 3 * width);
+        const Tensor seen = tril(ones({rows / 2, rows / 2}, {DType::boolean, cuda(0)}));
+        const Tensor y = hooked(
+            self_attention(qkv, 2, {.mask = one_of(4) ? seen : Tensor(), .is_causal = one_of(2)}));
+        return hooked(add_linear(h, y, leaf({width, width}, false), bias(width)))
+            .reshape({rows, width});
+      }
       case 3: {
         const Tensor n = hooked(norm(x));
         return x + (layer(n, width) * layer(n, width) + layer(n, width)).to(x.dtype());
@@ -131,6 +140,68 @@ TEST(BiasGradientsGpu, AreTheSameBesideNormsAndInProductsWhateverTheGraph) {
             << "leaf " << i << " of " << seed << (autocast ? " under autocast" : " in bf16");
       }
     }
+}
+
+/// The gradients of the biases of an attention block, and what its other parameters get.
+struct AttentionBlock {
+  Tensor qkv_bias, out_bias, others;
+};
+
+/// @param in_hook called when the gradient of the first weight is final, with the last one
+AttentionBlock attention_block(
+    const char* in_products, const AttentionOptions& options,
+    const std::function<void(Tensor)>& in_hook = [](const Tensor&) {}) {
+  AttentionBlock found;
+  with_choice(in_products, [&] {
+    auto leaf = [seed = 0u](const Shape& shape) mutable {
+      Generator generator(++seed);
+      return (randn(shape, {}, generator) * 0.2)
+          .to(cuda(0))
+          .to(DType::bf16)
+          .detach()
+          .set_requires_grad();
+    };
+    const Tensor x = leaf({2, rows, width}), w0 = leaf({3 * width, width}), b0 = leaf({3 * width});
+    const Tensor w1 = leaf({width, width}), b1 = leaf({width});
+    const Tensor gamma = leaf({width}), beta = leaf({width});
+    autograd::leaf_of(w0).add_hook([&](autograd::LeafNode&) { in_hook(w1); });
+    const auto norm = [&](const Tensor& z) { return layer_norm(z, {width}, gamma, beta); };
+    const Tensor h = add_linear(x, self_attention(linear(norm(x), w0, b0), 2, options), w1, b1);
+    sum(square(norm(h).to(DType::f32))).backward();
+    found = {b0.grad().to(cpu).to(DType::f32), b1.grad().to(cpu).to(DType::f32),
+             cat({w0.grad().flatten(), w1.grad().flatten(), x.grad().flatten()}).to(cpu)};
+  });
+  return found;
+}
+
+void expect_close(const Tensor& found, const Tensor& expected) {
+  EXPECT_TRUE(allclose(found, expected, 0.0, max(abs(expected)).item() * 0.02));
+}
+
+// Those of keys are 0, as roundings do not have it; so parts of the gradient have been left out.
+TEST(BiasGradientsGpu, OfQueriesKeysAndValuesFollowFromLess) {
+  if (!has_gpu()) GTEST_SKIP() << "no CUDA device on this machine";
+  const Tensor first = (arange(rows) < 3).to(cuda(0));
+  for (const AttentionOptions& options :
+       {AttentionOptions{}, AttentionOptions{.is_causal = true}, AttentionOptions{.mask = first}}) {
+    const AttentionBlock expected = attention_block("1", options);
+    const AttentionBlock found = attention_block("", options);
+    expect_close(found.qkv_bias, expected.qkv_bias);
+    expect_close(found.out_bias, expected.out_bias);
+    EXPECT_TRUE(allclose(found.others, expected.others, 0.0, 0.0));
+    EXPECT_EQ(max(abs(found.qkv_bias.slice(0, width, 2 * width))).item(), 0);
+  }
+}
+
+// An update by a hook, before the sums are added up.
+TEST(BiasGradientsGpu, OfValuesAreThoseOfTheWeightThatTheirGradientsCameThrough) {
+  if (!has_gpu()) GTEST_SKIP() << "no CUDA device on this machine";
+  const auto update = [](Tensor weight) {
+    const NoGradGuard no_recording;
+    weight.mul_(-3);
+  };
+  const AttentionBlock expected = attention_block("1", {});
+  expect_close(attention_block("", {}, update).qkv_bias, expected.qkv_bias);
 }
 
 /// The leaves of a residual block in the order in which their gradients are final.

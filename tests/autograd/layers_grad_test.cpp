@@ -164,6 +164,18 @@ std::vector<GradCase> attentions() {
          return scaled_dot_product_attention(parts[0], parts[1], parts[2], {.is_causal = true});
        },
        shapes({{2, 3, 18}})},
+      {"self_attention",
+       [](const Tensors& in) { return self_attention(in[0], 2, {.is_causal = true}); },
+       shapes({{2, 4, 18}})},
+      {"self_attention_behind_a_layer",
+       [](const Tensors& in) { return self_attention(linear(in[0], in[1], in[2]), 2); },
+       shapes({{2, 3, 4}, {12, 4}, {12}})},
+      {"self_attention_with_mask",
+       [](const Tensors& in) {
+         const Tensor mask = beside(in, tensor<bool>({true, false, true, true}).reshape({1, 4}));
+         return self_attention(in[0], 1, {.mask = mask, .scale = 0.3});
+       },
+       shapes({{2, 4, 9}})},
       {"attention_of_other_lengths", attention({}),
        shapes({{1, 2, 3, 4}, {1, 2, 5, 4}, {1, 2, 5, 6}})},
       {"attention_grouped", attention({.is_causal = true}),

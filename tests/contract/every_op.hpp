@@ -303,6 +303,10 @@ inline std::vector<Op> other_ops() {
          const Tensor heads = x({1, 1, 2, 2}, given);
          return scaled_dot_product_attention(heads, heads, heads);
        }},
+      {"self_attention",
+       [](const TensorOptions& given) {
+         return self_attention(x({1, 2, 12}, given), 2);
+       }},
       {"scatter",
        [](const TensorOptions& given) {
          return scatter(x({2, 3}, given), 0, index_of({1, 3}, given), 1);

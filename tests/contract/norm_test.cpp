@@ -304,17 +304,18 @@ TEST_P(NormContract, ByproductsAreThoseOfTheArraysAndChangeNoOtherBit) {
           {.y = y, .mean = mean, .rstd = rstd, .arrivals = arrivals, .x = x, .weight = weight},
           stream());
       struct Results {
-        Values dx, dweight, dbias, dx_sums, dx_copy, sums;
+        Values dx, dweight, dbias, dx_sums, dx_totals, dx_copy, sums;
         bool operator==(const Results&) const = default;
       };
       const auto backward = [&](bool besides, bool counted) {
         const auto dx = array({n, width}).randomize(5);
         const auto dweight = array({width}), dbias = array({width});
         const auto dx_sums = array({width}).randomize(6), sums = array({summed}).randomize(7);
-        const auto dx_copy = array(result, {n, width});
+        const auto dx_copy = array(result, {n, width}), dx_totals = statistics({width});
         kernels::NormByproducts byproducts;
         if (besides)
           byproducts = {.dx_sums = dx_sums,
+                        .dx_totals = dx_totals,
                         .dx_copy = dx_copy,
                         .summand = summand,
                         .sums = sums,
@@ -337,6 +338,7 @@ TEST_P(NormContract, ByproductsAreThoseOfTheArraysAndChangeNoOtherBit) {
                        dweight.get(),
                        dbias.get(),
                        dx_sums.get(),
+                       besides ? dx_totals.get() : Values(),
                        byproducts.dx_copy ? dx_copy.get() : Values(),
                        sums.get()};
       };
@@ -345,6 +347,8 @@ TEST_P(NormContract, ByproductsAreThoseOfTheArraysAndChangeNoOtherBit) {
       EXPECT_EQ(with.dweight, without.dweight);
       EXPECT_EQ(with.dbias, without.dbias);
       EXPECT_TRUE(close(with.dx_sums, added(without.dx_sums, column_sums(with.dx, width)),
+                        tolerance(256) + rounding(dtype()) * 8));
+      EXPECT_TRUE(close(with.dx_totals, column_sums(with.dx, width),
                         tolerance(256) + rounding(dtype()) * 8));
       EXPECT_TRUE(close(with.sums, added(without.sums, column_sums(summand.get(), summed)),
                         tolerance(256)));
@@ -359,6 +363,55 @@ TEST_P(NormContract, ByproductsAreThoseOfTheArraysAndChangeNoOtherBit) {
       EXPECT_EQ(apart.dx, with.dx);
       EXPECT_TRUE(close(apart.sums, with.sums, tolerance(256)));
     }
+}
+
+// A summand whose first columns are known to be its own, the next ones to sum to 0, and the last to
+// what few rows with weights do.
+TEST_P(NormContract, SumsOfASummandMayFollowFromLess) {
+  const std::int64_t n = 70, width = 64, m = 90, k = 264, r = 11;
+  const auto x = array({n, width}).randomize(1), dy = array({n, width}).randomize(2);
+  const auto y = array({n, width}), few = array({r, k}).randomize(3);
+  const auto mean = statistics({n}), rstd = statistics({n}), weights = statistics({r}).randomize(4);
+  auto arrivals = array(DType::i32, {kernels::norm_arrivals});
+  arrivals.set(Values(kernels::norm_arrivals, 0.0));
+  family().layer_norm({.y = y, .mean = mean, .rstd = rstd, .arrivals = arrivals, .x = x}, stream());
+  const Values random = array({m, k}).randomize(5).get(), terms = few.get();
+  const Values factors = weights.get();
+  Values all;
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t c = 0; c < 3 * k; ++c) {
+      const auto at = static_cast<std::size_t>(i * k + c % k);
+      const double pair = (i % 2 ? -1 : 1) * random[static_cast<std::size_t>(i / 2 * k + c % k)];
+      const double last = i < r ? terms[at] * factors[static_cast<std::size_t>(i)] : 0;
+      all.push_back(c < k ? random[at] : c < 2 * k ? pair : last);
+    }
+  const auto summand = array({m, 3 * k}).set(all);
+  ArrayView own = summand;
+  own.shape[1] = k;
+  const Values held = array({3 * k}).randomize(6).get();
+  for (const bool adds : {false, true}) {
+    const auto dweight = array({width}), dbias = array({width});
+    const auto sums = array({3 * k}).set(held);
+    family().layer_norm_backward(
+        {.dweight = dweight,
+         .dbias = dbias,
+         .dy = dy,
+         .x = x,
+         .mean = mean,
+         .rstd = rstd,
+         .arrivals = arrivals,
+         .byproducts = {.summand = summand,
+                        .sums = sums,
+                        .parts = {{{.columns = k, .rows = own},
+                                   {.columns = k},
+                                   {.columns = k, .rows = few, .weights = weights}}},
+                        .add_sums = adds}},
+        stream());
+    const Values found = column_sums(summand.get(), 3 * k);
+    EXPECT_TRUE(close(sums.get(), adds ? added(held, found) : found,
+                      tolerance(256) + rounding(dtype()) * 16));
+    EXPECT_EQ(arrivals.get(), Values(kernels::norm_arrivals, 0.0));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -172,6 +172,16 @@ void expect_mixed_operands_refused(Device device) {
   EXPECT_THAT(message([&] { layer_norm(a, {2}, ones({2}, wide)); }), both);
   EXPECT_THAT(message([&] { where(a, a, a); }), HasSubstr("bool"));
   EXPECT_THAT(message([&] { embedding(a, a); }), HasSubstr("i64"));
+  const Tensor index = zeros({2}, {DType::i64, device});
+  EXPECT_THAT(message([&] { add_embedding(b, index, a); }), both);
+  EXPECT_THAT(message([&] {
+                add_embedding(ones({3, 2}, a.options()), index, a);
+              }),
+              AllOf(HasSubstr("addend of shape [3, 2]"), HasSubstr("[2, 2]")));
+  EXPECT_THAT(message([&] {
+                self_attention(a.reshape({1, 1, 4}), 1);
+              }),
+              HasSubstr("[N, T, 3 * features]"));
   EXPECT_THAT(message([&] { gather(a, 0, a); }), HasSubstr("i64"));
   EXPECT_THAT(message([&] { scatter_add(a, 0, a, a); }), HasSubstr("i64"));
   EXPECT_THAT(message([&] { one_hot(a); }), HasSubstr("i64"));

@@ -1,5 +1,6 @@
 #include "lockstep/autograd/ops/attention.hpp"
 
+#include "lockstep/autograd/ops/shape.hpp"
 #include "support/random_cases.hpp"
 
 namespace lockstep::testing {
@@ -76,6 +77,16 @@ Expected against_largest(Expected expected) {
 
 class RandomAttention : public RandomCases {
  protected:
+  /// By queries, keys and values side by side.
+  static Tensor packed(const Tensor& q, const Tensor& k, const Tensor& v,
+                       const AttentionOptions& options) {
+    const std::int64_t heads = q.size(1), time = q.size(2);
+    const auto rows = [&](const Tensor& x) {
+      return x.transpose(1, 2).reshape({x.size(0), time, -1});
+    };
+    const Tensor y = self_attention(cat({rows(q), rows(k), rows(v)}, 2), heads, options);
+    return y.reshape({q.size(0), time, heads, -1}).transpose(1, 2);
+  }
   static ::testing::AssertionResult check_case(RandomCase& c) {
     const std::int64_t images = c.integer(1, 2), groups = c.integer(1, 3);
     const std::int64_t heads = groups * c.integer(1, 3);
@@ -109,8 +120,10 @@ class RandomAttention : public RandomCases {
                        .dv = {}};
     expected.run(images);
     const Tensor x = leaf(q), y = leaf(k), z = leaf(v);
-    const Tensor out = scaled_dot_product_attention(
-        x, y, z, {.mask = masked ? mask.tensor : Tensor(), .is_causal = causal});
+    const AttentionOptions options{.mask = masked ? mask.tensor : Tensor(), .is_causal = causal};
+    const bool packs = groups == heads && keys == queries && width == depth;
+    const Tensor out =
+        packs ? packed(x, y, z, options) : scaled_dot_product_attention(x, y, z, options);
     const DType dtype = c.setting().dtype;
     const auto tolerance = [&](std::int64_t terms) {
       return 2 * sum_tolerance(dtype, static_cast<double>(terms + depth + width));

@@ -26,13 +26,31 @@ struct GradientPart {
   TensorOptions options;
 };
 
+/// What is known of the sums of a gradient's columns without reading it.
+struct ColumnSums {
+  /// Some of the columns.
+  struct Part {
+    std::int64_t columns = 0;
+    Tensor rows = {};  ///< [m, columns] in the gradient's dtype, with the same sums, or undefined
+    Tensor weights = {};      ///< [m] in the statistics dtype, by which rows count; undefined: 1
+    bool is_zero = false;     ///< the sums are 0
+    std::uint64_t stamp = 0;  ///< the engine's note: of `rows` when they were passed on
+  };
+  Tensor totals = {};              ///< [columns] in the statistics dtype: the sums; or undefined
+  std::array<Part, 3> parts = {};  ///< side by side all columns; or none
+  /// True if there are parts, and nobody has changed their rows since.
+  bool has_parts() const;
+};
+
 /// What an op may compute beside the gradient of an operand, since it has that at hand, and others
 /// would read it again: gradients of biases (ADR 0042). What is undefined is not wanted.
 struct GradientByproducts {
   GradientTarget dx_sums;  ///< [columns]: the sums of the gradient's columns, in its dtype
+  Tensor dx_totals;        ///< [columns] in the statistics dtype: the sums alone
   Tensor dx_copy;          ///< the gradient in the dtype of what the op returned
   Tensor summand;          ///< [rows, columns] of another gradient, in that dtype
   GradientTarget sums;     ///< [columns] in the gradient's dtype: the sums of its columns
+  ColumnSums known;        ///< of the summand
 };
 
 /// What a node's backward hands its results to. Gradients travel on as soon as they are set, so an
@@ -117,6 +135,13 @@ class InputGradients {
   /// handed over.
   /// @return false where that cannot be: then the op computes it.
   bool leave_column_sums(std::size_t i, std::size_t through, const Tensor& dy);
+
+  /// Tells the op that made operand `i`, if that makes use of it, what the sums of the columns of
+  /// its gradient `dx` are. To be called before that is handed over; nothing happens where it is
+  /// not all of the op's gradient, or hooks may change it.
+  void pass_column_sums(std::size_t i, const Tensor& dx, ColumnSums sums);
+  /// What the op has been told of its own gradient.
+  ColumnSums column_sums() const;
 
   /// True if nothing but this handle can see the array, so that it may be added to in place.
   static bool is_exclusive(const Tensor& tensor);
@@ -211,11 +236,17 @@ class Engine {
     const Node* node;
     Edge bias;
     Tensor of;
+    ColumnSums known;
   };
   /// A gradient of a node's in the dtype that its backward reads.
   struct Copy {
     const Node* node;
     Tensor gradient;
+  };
+  /// What a node has been told of its gradient.
+  struct KnownSums {
+    const Node* node;
+    ColumnSums sums;
   };
 
   explicit Engine(bool retain_graph);
@@ -243,6 +274,7 @@ class Engine {
   std::vector<Callback> callbacks_;
   std::vector<LeftSums> left_sums_;
   std::vector<Copy> copies_;
+  std::vector<KnownSums> known_sums_;
   const Node* running_node_ = nullptr;  // whose own code runs
 };
 

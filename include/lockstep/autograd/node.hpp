@@ -62,6 +62,7 @@ struct Edge {
 struct GradientUses {
   int column_sums = -1;  ///< the operand, a bias, whose gradient are the sums of its columns
   std::optional<DType> copy = {};  ///< a dtype in which it is read
+  int passes_sums = -1;  ///< the operand that is told of sums (InputGradients::pass_column_sums)
 };
 
 /// A recorded op. Nodes know only the nodes of their operands; the result's tensor keeps the node
@@ -89,6 +90,8 @@ class Node : public RefCounted, public SlabAllocated {
   virtual GradientUses gradient_uses() const noexcept { return {}; }
   /// True if backward can sum the columns of another array besides.
   virtual bool sums_columns() const noexcept { return false; }
+  /// True if backward makes use of InputGradients::column_sums.
+  virtual bool uses_column_sums() const noexcept { return false; }
   /// True for nodes that collect the gradient of a leaf.
   virtual bool is_leaf() const noexcept { return false; }
 

@@ -66,6 +66,9 @@ class OpNode final : public Node {
   bool sums_columns() const noexcept override {
     return requires { Backward::sums_columns; };
   }
+  bool uses_column_sums() const noexcept override {
+    return requires { Backward::uses_column_sums; };
+  }
 
   void backward(InputGradients& inputs) override {
     if constexpr (std::is_invocable_v<Backward&, const Tensor&, InputGradients&>)

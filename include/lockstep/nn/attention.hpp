@@ -53,8 +53,7 @@ class MultiheadAttention : public Module {
 
  private:
   Tensor split_heads(const Tensor& x) const;
-  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
-                const Tensor& addend = {}) const;
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask) const;
   std::int64_t heads_;
 
  public:

@@ -40,6 +40,7 @@ using lockstep::pad;
 using lockstep::relu;
 using lockstep::rms_norm;
 using lockstep::scaled_dot_product_attention;
+using lockstep::self_attention;
 using lockstep::sigmoid;
 using lockstep::silu;
 using lockstep::smooth_l1_loss;

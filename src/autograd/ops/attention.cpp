@@ -10,6 +10,7 @@
 namespace lockstep {
 
 LOCKSTEP_OP(scaled_dot_product_attention, floating, lower_precision, same)
+LOCKSTEP_OP(self_attention, floating, lower_precision, same)
 
 namespace {
 
@@ -46,13 +47,84 @@ std::array<Tensor, 3> empty_gradients(const Tensor& q, const Tensor& k, const Te
   return {std::move(dq), std::move(dk), std::move(dv)};
 }
 
-constexpr std::string_view op = ops::scaled_dot_product_attention.name;
+/// What attention reads: heads, and a mask over all scores or none.
+struct Operands {
+  Tensor q, k, v, mask;
+  kernels::AttentionOptions options;
+};
 
-/// A mask over all scores; a floating one in the dtype that mixed precision gave the operands.
-Tensor mask_of(const Tensor& given, const Shape& scores, DType dtype) {
-  if (!given.defined()) return {};
-  const bool follows = thread_modes.autocast && is_floating(given.dtype());
-  return (follows ? given.to(dtype) : given).expand(scores);
+/// A floating mask is taken in the dtype that mixed precision gave the operands.
+/// @throws InvalidArgument or Unsupported for a mask that does not fit.
+Operands operands_of(std::string_view op, const Tensor& q, const Tensor& k, const Tensor& v,
+                     const AttentionOptions& options) {
+  Operands of{
+      .q = q,
+      .k = k,
+      .v = v,
+      .mask = {},
+      .options = {.scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3)))),
+                  .causal = options.is_causal}};
+  if (!options.mask.defined()) return of;
+  const bool follows = thread_modes.autocast && is_floating(options.mask.dtype());
+  of.mask = (follows ? options.mask.to(q.dtype()) : options.mask)
+                .expand({q.size(0), q.size(1), q.size(2), k.size(2)});
+  check_same_device(op, q, of.mask);
+  LOCKSTEP_CHECK(of.mask.dtype() == DType::boolean || of.mask.dtype() == q.dtype(), InvalidArgument,
+                 op, ": the mask has dtype ", of.mask.dtype(), ", it must be bool or ", q.dtype());
+  LOCKSTEP_CHECK(!recording(of.mask), Unsupported, op,
+                 ": the mask requires a gradient, which this op does not compute; detach() it");
+  return of;
+}
+
+/// @return what backward needs of the scores.
+Tensor attend(const Operands& of, const Tensor& out) {
+  const Tensor lse = empty({of.q.size(0), of.q.size(1), of.q.size(2)},
+                           {statistics_dtype(of.q.dtype()), of.q.device()});
+  backend_of(of.q).attention.forward({.out = out.view(),
+                                      .lse = lse.view(),
+                                      .q = of.q.view(),
+                                      .k = of.k.view(),
+                                      .v = of.v.view(),
+                                      .mask = view_or_absent(of.mask),
+                                      .options = of.options},
+                                     stream_of(of.q));
+  return lse;
+}
+
+/// What forward gave, and its gradient.
+struct Result {
+  Tensor out, lse, dout;
+};
+
+/// Writes the gradients of queries, keys and values.
+void attend_backward(const Operands& of, const Result& result,
+                     const std::array<Tensor, 3>& gradients) {
+  backend_of(of.q).attention.backward({.dq = gradients[0].view(),
+                                       .dk = gradients[1].view(),
+                                       .dv = gradients[2].view(),
+                                       .dout = result.dout.view(),
+                                       .q = of.q.view(),
+                                       .k = of.k.view(),
+                                       .v = of.v.view(),
+                                       .out = result.out.view(),
+                                       .lse = result.lse.view(),
+                                       .mask = view_or_absent(of.mask),
+                                       .options = of.options},
+                                      stream_of(of.q));
+}
+
+/// Heads of [N, T, features], which lie side by side.
+Tensor split_heads(const Tensor& x, std::int64_t heads) {
+  return x.reshape({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
+}
+
+/// Queries, keys and values of [N, T, 3 * features].
+std::array<Tensor, 3> split_packed(const Tensor& packed, std::int64_t heads) {
+  const std::int64_t features = packed.size(2) / 3;
+  const auto part = [&](std::int64_t i) {
+    return split_heads(packed.slice(2, i * features, (i + 1) * features), heads);
+  };
+  return {part(0), part(1), part(2)};
 }
 
 void check_shapes(const Tensor& q, const Tensor& k, const Tensor& v) {
@@ -60,7 +132,8 @@ void check_shapes(const Tensor& q, const Tensor& k, const Tensor& v) {
   const bool fits = ranks && q.size(0) == k.size(0) && q.size(0) == v.size(0) &&
                     k.size(1) == v.size(1) && k.size(2) == v.size(2) && q.size(3) == k.size(3) &&
                     k.size(1) > 0 && q.size(1) % k.size(1) == 0;
-  LOCKSTEP_CHECK(fits, InvalidArgument, op, ": q ", q.shape(), ", k ", k.shape(), ", v ", v.shape(),
+  LOCKSTEP_CHECK(fits, InvalidArgument, ops::scaled_dot_product_attention.name, ": q ", q.shape(),
+                 ", k ", k.shape(), ", v ", v.shape(),
                  " do not fit; expected [N, H, T, D], [N, G, S, D], [N, G, S, V] with H a multiple "
                  "of G");
 }
@@ -72,53 +145,68 @@ Tensor scaled_dot_product_attention(const Tensor& q_in, const Tensor& k_in, cons
   const OpCall call(ops::scaled_dot_product_attention, q_in, k_in, v_in);
   check_shapes(q_in, k_in, v_in);
   const auto operand = [&](std::size_t i) { return no_grad([&] { return dense_last(call[i]); }); };
-  const Tensor q = operand(0), k = operand(1), v = operand(2);
-  const Shape scores{q.size(0), q.size(1), q.size(2), k.size(2)};
-  const Tensor mask = mask_of(options.mask, scores, q.dtype());
-  if (mask.defined()) check_same_device(op, q, mask);
-  LOCKSTEP_CHECK(!mask.defined() || mask.dtype() == DType::boolean || mask.dtype() == q.dtype(),
-                 InvalidArgument, op, ": the mask has dtype ", mask.dtype(),
-                 ", it must be bool or ", q.dtype());
-  LOCKSTEP_CHECK(!mask.defined() || !recording(mask), Unsupported, op,
-                 ": the mask requires a gradient, which this op does not compute; detach() it");
-  const kernels::AttentionOptions kernel_options{
-      .scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3)))),
-      .causal = options.is_causal};
-  Tensor out = empty_heads({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options());
-  const Tensor lse =
-      empty({q.size(0), q.size(1), q.size(2)}, {statistics_dtype(q.dtype()), q.device()});
-  backend_of(q).attention.forward({.out = out.view(),
-                                   .lse = lse.view(),
-                                   .q = q.view(),
-                                   .k = k.view(),
-                                   .v = v.view(),
-                                   .mask = view_or_absent(mask),
-                                   .options = kernel_options},
-                                  stream_of(q));
+  const Operands of = operands_of(call.name(), operand(0), operand(1), operand(2), options);
+  Tensor out =
+      empty_heads({of.q.size(0), of.q.size(1), of.q.size(2), of.v.size(3)}, of.q.options());
+  const Tensor lse = attend(of, out);
   if (!call.recording()) return out;
-  return call.record(out,
-                     [kernel_options, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v),
-                      out = SavedTensor::of_result(out), lse = SavedTensor(lse),
-                      mask = SavedTensor(mask)](const Tensor& dy_in, InputGradients& inputs) {
-                       const Tensor &query = q.get(), &key = k.get(), &value = v.get();
-                       const Tensor dy = dense_last(dy_in);
-                       auto [dq, dk, dv] = empty_gradients(query, key, value);
-                       backend_of(dy).attention.backward({.dq = dq.view(),
-                                                          .dk = dk.view(),
-                                                          .dv = dv.view(),
-                                                          .dout = dy.view(),
-                                                          .q = query.view(),
-                                                          .k = key.view(),
-                                                          .v = value.view(),
-                                                          .out = out.get().view(),
-                                                          .lse = lse.get().view(),
-                                                          .mask = view_or_absent(mask.get()),
-                                                          .options = kernel_options},
-                                                         stream_of(dy));
-                       inputs.set(2, std::move(dv));
-                       inputs.set(1, std::move(dk));
-                       inputs.set(0, std::move(dq));
-                     });
+  return call.record(
+      out, [q = SavedTensor(of.q), k = SavedTensor(of.k), v = SavedTensor(of.v),
+            mask = SavedTensor(of.mask), options = of.options, out = SavedTensor::of_result(out),
+            lse = SavedTensor(lse)](const Tensor& dy, InputGradients& inputs) {
+        const Operands again{q.get(), k.get(), v.get(), mask.get(), options};
+        auto gradients = empty_gradients(again.q, again.k, again.v);
+        attend_backward(again, {out.get(), lse.get(), dense_last(dy)}, gradients);
+        for (std::size_t i = 3; i-- > 0;) inputs.set(i, std::move(gradients[i]));
+      });
+}
+
+namespace {
+
+struct SelfAttentionBackward {
+  static constexpr bool uses_column_sums = true;
+  std::int64_t heads;
+  SavedTensor qkv, mask, out, lse;
+  kernels::AttentionOptions options;
+
+  void operator()(const Tensor& dy_in, InputGradients& inputs) const {
+    const Tensor& packed = qkv.get();
+    const auto [q, k, v] = split_packed(packed, heads);
+    const Tensor dy = dy_in.contiguous(), dqkv = empty(packed.shape(), packed.options());
+    attend_backward({q, k, v, mask.get(), options},
+                    {split_heads(out.get(), heads), lse.get(), split_heads(dy, heads)},
+                    split_packed(dqkv, heads));
+    inputs.pass_column_sums(0, dqkv, sums(dy.size(2), inputs.column_sums()));
+    inputs.set(0, dqkv);
+  }
+
+  /// The slopes of a softmax sum to 0, and so do keys' gradients. Its values sum to 1 where each
+  /// query sees a key: then gradients of values sum to what those of the result do.
+  ColumnSums sums(std::int64_t features, const ColumnSums& of_result) const {
+    const bool is_known = !mask.get().defined() && of_result.has_parts();
+    return {.parts = {{{.columns = features},
+                       {.columns = features, .is_zero = true},
+                       is_known ? of_result.parts[0] : ColumnSums::Part{.columns = features}}}};
+  }
+};
+
+}  // namespace
+
+Tensor self_attention(const Tensor& qkv_in, std::int64_t heads, const AttentionOptions& options) {
+  const OpCall call(ops::self_attention, qkv_in);
+  LOCKSTEP_CHECK(
+      heads > 0 && qkv_in.dim() == 3 && qkv_in.size(2) > 0 && qkv_in.size(2) % (3 * heads) == 0,
+      InvalidArgument, call.name(), ": qkv of shape ", qkv_in.shape(), " for ", heads,
+      " heads; expected [N, T, 3 * features], features a multiple of the heads");
+  const Tensor qkv = call.dense(0);
+  const auto [q, k, v] = no_grad([&] { return split_packed(qkv, heads); });
+  const Operands of = operands_of(call.name(), q, k, v, options);
+  const Tensor out = empty({qkv.size(0), qkv.size(1), qkv.size(2) / 3}, qkv.options());
+  const Tensor lse = attend(of, split_heads(out, heads));
+  if (!call.recording()) return out;
+  return call.record(
+      out, SelfAttentionBackward{heads, SavedTensor(qkv), SavedTensor(of.mask),
+                                 SavedTensor::of_result(out), SavedTensor(lse), of.options});
 }
 
 }  // namespace lockstep

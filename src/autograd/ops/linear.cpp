@@ -101,15 +101,17 @@ Layer layer_of(std::string_view op, const Tensor& x, const Tensor& weight, const
 
 /// Gradients of x (operand 0), weight (1) and bias (2).
 struct LinearBackward {
+  static constexpr bool uses_column_sums = true;
   SavedTensor x, weight;
   DType dtype;                   ///< of both
   SavedTensor before_gelu = {};  ///< operand 0 where x is its GELU
+  bool is_gelu = false;
   bool runs_again = thread_modes.recomputation != nullptr;
 
   /// In a part of the forward that runs again the bias's gradient is not final before that: a hook
   /// may write to the bias.
   GradientUses gradient_uses() const noexcept {
-    return {.column_sums = runs_again ? -1 : 2, .copy = dtype};
+    return {.column_sums = runs_again ? -1 : 2, .copy = dtype, .passes_sums = is_gelu ? -1 : 0};
   }
 
   /// @param passes_on whether dy goes on as the gradient of another operand
@@ -120,6 +122,8 @@ struct LinearBackward {
     const bool is_left = may_stay && norms_sum_biases(dy) && inputs.leave_column_sums(2, 0, dy);
     write_parameter_gradients(inputs, dy, x.get(), w, !is_left);
     if (!inputs.wanted(0)) return;
+    // dx = dy W, and so are their sums.
+    const Tensor totals = is_gelu ? Tensor() : inputs.column_sums().totals;
     GemmArguments product{.a = batched(dy), .b = batched(w)};
     if (const Tensor& input = before_gelu.get(); input.defined()) {
       product.epilogue = Epilogue::dgelu;
@@ -129,12 +133,15 @@ struct LinearBackward {
                  [&](const Tensor& dx, bool accumulate) {
                    product.beta = accumulate ? 1.0 : 0.0;
                    multiply(as_matrix(dx), product);
+                   if (totals.defined() && !accumulate)
+                     inputs.pass_column_sums(0, dx, {.parts = {{{w.size(1), w, totals}}}});
                  });
   }
 };
 
 /// The same, and that of an addend (operand 3).
 struct AddProductBackward {
+  static constexpr bool uses_column_sums = true;
   LinearBackward product;
 
   GradientUses gradient_uses() const noexcept { return product.gradient_uses(); }
@@ -145,7 +152,8 @@ struct AddProductBackward {
 };
 
 LinearBackward Layer::backward(const Tensor& before_gelu) const {
-  return {SavedTensor(x), SavedTensor(weight), x.dtype(), SavedTensor(before_gelu)};
+  return {SavedTensor(x), SavedTensor(weight), x.dtype(), SavedTensor(before_gelu),
+          before_gelu.defined()};
 }
 
 Tensor in_dtype(const Tensor& x, DType dtype) {

@@ -73,12 +73,23 @@ ArrayView arrivals_on(StreamRef stream, StreamRef of_forward, const SavedTensor&
 }
 
 kernels::NormByproducts views_of(const GradientByproducts& more, std::int64_t columns) {
-  return {.dx_sums = view_or_absent(more.dx_sums.tensor),
-          .dx_copy = rows_or_absent(more.dx_copy, columns),
-          .summand = view_or_absent(more.summand),
-          .sums = view_or_absent(more.sums.tensor),
-          .add_dx_sums = more.dx_sums.accumulate,
-          .add_sums = more.sums.accumulate};
+  kernels::NormByproducts views{.dx_sums = view_or_absent(more.dx_sums.tensor),
+                                .dx_totals = view_or_absent(more.dx_totals),
+                                .dx_copy = rows_or_absent(more.dx_copy, columns),
+                                .summand = view_or_absent(more.summand),
+                                .sums = view_or_absent(more.sums.tensor),
+                                .add_dx_sums = more.dx_sums.accumulate,
+                                .add_sums = more.sums.accumulate};
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < views.parts.size() && more.summand.defined(); ++i) {
+    const auto& part = more.known.parts[i];
+    const Tensor rows = part.rows.defined() || part.is_zero || part.columns == 0
+                            ? part.rows
+                            : more.summand.slice(1, first, first + part.columns);
+    views.parts[i] = {part.columns, view_or_absent(rows), view_or_absent(part.weights)};
+    first += part.columns;
+  }
+  return views;
 }
 
 struct LayerNormBackward {
@@ -245,6 +256,7 @@ Tensor look_up(const Call& call, const Tensor& index_in, const Tensor& addend,
   const Tensor rows = call.dense(0);
   Shape shape = index_in.shape();
   shape.push_back(table.size(1));
+  const Tensor added = addend_rows(call.name(), addend, shape);
   Tensor out = empty(shape, table.options());
   backend_of(table).embedding.forward({.out = as_table(out, index.numel()).view(),
                                        .table = rows.view(),
@@ -255,10 +267,11 @@ Tensor look_up(const Call& call, const Tensor& index_in, const Tensor& addend,
   return call.record(out, [padding_index, adds = addend.defined(), index = SavedTensor(index)](
                               const Tensor& dy_in, InputGradients& inputs) {
     const Tensor dy = dy_in.contiguous();
+    if (adds) write_sum_to(inputs, 1, dy);
+    if (!inputs.wanted(0)) return;
     inputs.write(
         0, inputs.operand_shape(0), dy.options(), [&](const Tensor& dtable, bool accumulate) {
           backend_of(dy).embedding.backward({.dtable = dtable.view(),
-  const Tensor added = addend_rows(call.name(), addend, shape);
                                              .dy = as_table(dy, index.get().numel()).view(),
                                              .index = index.get().view(),
                                              .padding_index = padding_index,
@@ -267,19 +280,6 @@ Tensor look_up(const Call& call, const Tensor& index_in, const Tensor& addend,
         });
   });
 }
-    if (adds) write_sum_to(inputs, 1, dy);
-    if (!inputs.wanted(0)) return;
-
-Tensor dropout(const Tensor& x_in, double p, bool training) {
-  LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, ops::dropout.name, ": probability ", p,
-                 " is outside [0, 1]");
-  const OpCall call(ops::dropout, x_in);
-  if (!training || p == 0) return x_in;
-  const Tensor x = call.dense(0);
-  const RandomDraw draw(default_generator(), stream_of(x));
-  Tensor y = empty(x.shape(), x.options());
-  backend_of(x).random.dropout({.out = y.view(), .x = x.view(), .p = p, .random = draw.place()},
-                               stream_of(x));
 }  // namespace
 
 Tensor embedding(const Tensor& index, const Tensor& table, std::int64_t padding_index) {
@@ -292,6 +292,17 @@ Tensor add_embedding(const Tensor& addend, const Tensor& index, const Tensor& ta
                  ": the addend is undefined; embedding adds nothing");
   return look_up(OpCall(ops::add_embedding, table, addend), index, addend, padding_index);
 }
+
+Tensor dropout(const Tensor& x_in, double p, bool training) {
+  LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, ops::dropout.name, ": probability ", p,
+                 " is outside [0, 1]");
+  const OpCall call(ops::dropout, x_in);
+  if (!training || p == 0) return x_in;
+  const Tensor x = call.dense(0);
+  const RandomDraw draw(default_generator(), stream_of(x));
+  Tensor y = empty(x.shape(), x.options());
+  backend_of(x).random.dropout({.out = y.view(), .x = x.view(), .p = p, .random = draw.place()},
+                               stream_of(x));
   if (!call.recording()) return y;
   return call.record(y, [p, draw](const Tensor& dy_in, InputGradients& inputs) {
     const Tensor dy = dy_in.contiguous();

@@ -29,6 +29,12 @@ struct AttentionOptions {
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {});
 
+/// The same of queries, keys and values that one product has made, side by side: in a backward
+/// they come together without a copy, and their bias needs the gradients of queries alone read.
+/// @param qkv [N, T, 3 * features], of each third `heads` heads. @return [N, T, features].
+/// @throws InvalidArgument for a shape that does not fit.
+Tensor self_attention(const Tensor& qkv, std::int64_t heads, const AttentionOptions& options = {});
+
 /// Rotary position embedding (Su et al. 2021): turns features i and i + D / 2 of every head as one
 /// point of the plane by angle i of their position, in f32 (f64 for f64) and rounded once. Any
 /// strides whose last one is 1 are taken as they are: queries and keys may be parts of one product.
