@@ -22,7 +22,7 @@ struct Loaded {
   bool is_all = false;                ///< no file was left out: the checkpoint is whole
   /// What comes into tensors that training has, by `fill_in_place`.
   std::vector<Reading> readings;
-  Staged staged;
+  std::vector<Staged> staged;
 };
 
 /// Takes the states out of a registry that a checkpoint lacks. Every rank must call it.

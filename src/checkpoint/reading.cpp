@@ -86,24 +86,30 @@ std::span<std::byte> place_of(std::span<const Reading> readings, const Item& ite
   return {static_cast<std::byte*>(tensor.data_ptr()) + item.extent.from, item.extent.bytes};
 }
 
-/// All that a rank reads of tensors that training has, in the order of Staged.
+/// All that a rank reads of tensors that training has, of each reading in the order of Staged.
 std::vector<Item> staged_items(std::span<const Reading> readings, int rank, int size) {
   std::vector<Item> items;
-  for (const Round& round : rounds_of(readings, true, rank, size))
-    items.insert(items.end(), round.begin(), round.end());
-  const std::vector<Item> ranges = items_of(readings, true, Wanted::in_ranges, rank, size);
-  items.insert(items.end(), ranges.begin(), ranges.end());
+  for (std::size_t i = 0; i < readings.size(); ++i) {
+    const auto add = [&](Item item) {
+      item.reading = i;
+      items.push_back(item);
+    };
+    for (const Round& round : rounds_of(readings.subspan(i, 1), true, rank, size))
+      std::ranges::for_each(round, add);
+    std::ranges::for_each(items_of(readings.subspan(i, 1), true, Wanted::in_ranges, rank, size),
+                          add);
+  }
   return items;
 }
 
-Staged stage(const std::vector<Item>& items, Staging& staging) {
+std::vector<Staged> stage(const std::vector<Item>& items, std::size_t readings, Staging& staging) {
   std::uint64_t bytes = 0;
   for (const Item& item : items) bytes += item.extent.bytes;
   staging.reserve(bytes, items.empty() ? 0 : 1);
   std::span<std::byte> rest = staging.take(bytes, 0);
-  Staged staged;
+  std::vector<Staged> staged(readings);
   for (const Item& item : items) {
-    staged.push_back(rest.first(item.extent.bytes));
+    staged[item.reading].push_back(rest.first(item.extent.bytes));
     rest = rest.subspan(item.extent.bytes);
   }
   return staged;
@@ -143,7 +149,7 @@ PartOfFile part_of(const Item& item, std::span<std::byte> to, std::size_t round)
 
 std::vector<std::string> read_and_exchange(comm::Communicator& group, const fs::path& checkpoint,
                                            std::span<const Reading> readings, Staging& staging,
-                                           Staged& staged) {
+                                           std::vector<Staged>& staged) {
   const int rank = group.rank(), size = group.size();
   const std::vector<Round> rounds = rounds_of(readings, false, rank, size);
   const auto exchanges = exchanges_of(readings, false, size > 1 ? size : 0);
@@ -154,9 +160,11 @@ std::vector<std::string> read_and_exchange(comm::Communicator& group, const fs::
   for (const Item& item : items_of(readings, false, Wanted::in_ranges, rank, size))
     parts.push_back(part_of(item, place_of(readings, item), last));
   const std::vector<Item> items = staged_items(readings, rank, size);
-  run_on_all(group, "memory to read a checkpoint", [&] { staged = stage(items, staging); });
-  for (std::size_t i = 0; i < items.size(); ++i)
-    parts.push_back(part_of(items[i], staged[i], last));
+  run_on_all(group, "memory to read a checkpoint",
+             [&] { staged = stage(items, readings.size(), staging); });
+  std::vector<std::size_t> next(readings.size());
+  for (const Item& item : items)
+    parts.push_back(part_of(item, staged[item.reading][next[item.reading]++], last));
   PartReader own(checkpoint, readings, std::move(parts), rank == 0);
   // A rank whose reads fail goes on: the others are told at the end.
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
@@ -170,14 +178,13 @@ std::vector<std::string> read_and_exchange(comm::Communicator& group, const fs::
   return sums;
 }
 
-void fill_in_place(comm::Communicator& group, std::span<const Reading> readings,
-                   const Staged& staged) {
+void fill_in_place(comm::Communicator& group, const Reading& reading, const Staged& staged) {
   const NoGradGuard no_recording;
+  const std::span<const Reading> readings(&reading, 1);
   // Waits for collectives that write there, and throws what they failed with.
   run_on_all(group, "tensors that training has can be filled", [&] {
-    for (const Reading& reading : readings)
-      for (std::size_t i = 0; i < reading.tensors.size(); ++i)
-        if (reading.in_place[i]) parallel::writable_buffer(reading.tensors[i]);
+    for (std::size_t i = 0; i < reading.tensors.size(); ++i)
+      if (reading.in_place[i]) parallel::writable_buffer(reading.tensors[i]);
   });
   std::size_t next = 0;
   const auto take_staged = [&](const Item& item) {

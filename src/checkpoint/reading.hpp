@@ -29,14 +29,14 @@ struct Reading {
   std::vector<bool> in_place;
 };
 
-/// What this rank has read for tensors that training has: their part in a staging.
+/// What this rank has read for the tensors of a state that training has: their part in a staging.
 using Staged = std::vector<std::span<std::byte>>;
 
 /// Fills the tensors but those that training has. Each rank reads its ranges, and an equal part of
 /// what all want, which it gives to the others while it reads on. Every rank must call it, with
 /// readings that are alike but for the ranges' places.
 /// @param staging gets what is for tensors that training has.
-/// @param staged what that was.
+/// @param staged what that was, of each reading.
 /// @return what this rank's bytes, headers on rank 0, add to the checksums of each reading's files,
 /// as Contributions packs them.
 /// @throws on every rank what the first one failed with: CorruptData, also for a FileError; what
@@ -44,12 +44,11 @@ using Staged = std::vector<std::span<std::byte>>;
 std::vector<std::string> read_and_exchange(comm::Communicator& group,
                                            const std::filesystem::path& checkpoint,
                                            std::span<const Reading> readings, Staging& staging,
-                                           Staged& staged);
+                                           std::vector<Staged>& staged);
 
-/// Fills the tensors that training has, once all ranks have taken the others over. Every rank must
-/// call it, with what `read_and_exchange` had and gave.
+/// Fills the tensors of a state that training has, once all ranks have taken its others over. Every
+/// rank must call it, with what `read_and_exchange` had and gave.
 /// @throws what the group throws: then some have changed, and others not.
-void fill_in_place(comm::Communicator& group, std::span<const Reading> readings,
-                   const Staged& staged);
+void fill_in_place(comm::Communicator& group, const Reading& reading, const Staged& staged);
 
 }  // namespace lockstep::checkpoint

@@ -50,12 +50,10 @@ class TakingOver {
         partial_(partial),
         rank_(static_cast<std::size_t>(rank)) {}
 
-  void take_tensors(const Registry& present) {
-    for (std::size_t i = 0; i < present.tensors.size(); ++i) {
-      const auto& [name, state] = present.tensors[i];
-      take_one(name, [&, &name = name, &state = state] { tensors(i, name, state); });
-      loaded_.tensors[i].clear();  // or all are there twice until the last is taken over
-    }
+  void take_tensors(const Registry& present, std::size_t i) {
+    const auto& [name, state] = present.tensors[i];
+    take_one(name, [&, &name = name, &state = state] { tensors(i, name, state); });
+    loaded_.tensors[i].clear();  // or all are there twice until the last is taken over
   }
   void take_values(const Registry& present) {
     for (const auto& [name, state] : present.values)
@@ -125,8 +123,10 @@ void tell_left(comm::Communicator& group, const fs::path& checkpoint, LoadReport
 LoadReport take_over(comm::Communicator& group, Loaded& loaded, const fs::path& checkpoint,
                      const Registry& present, bool partial, std::span<const std::string> absent) {
   TakingOver taking(loaded, checkpoint, partial, group.rank());
-  run_on_all(group, "tensors are taken over", [&] { taking.take_tensors(present); });
-  fill_in_place(group, loaded.readings, loaded.staged);
+  for (std::size_t i = 0; i < present.tensors.size(); ++i) {
+    run_on_all(group, "tensors are taken over", [&] { taking.take_tensors(present, i); });
+    fill_in_place(group, loaded.readings[i], loaded.staged[i]);
+  }
   run_on_all(group, "values are taken over", [&] { taking.take_values(present); });
   LoadReport report = taking.report();
   if (!partial) return report;

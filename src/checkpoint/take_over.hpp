@@ -12,8 +12,8 @@
 
 namespace lockstep::checkpoint {
 
-/// Hands each state what a checkpoint has of it: tensors, then what comes into those that training
-/// has, then values. Every rank must call it.
+/// Hands each state what a checkpoint has of it: tensors, state by state, those that training has
+/// last, then values. Every rank must call it.
 /// @param loaded its tensors are let go, those of each state once that has taken them over.
 /// @param present the states that the checkpoint has.
 /// @param partial what does not fit is left, and told as a warning, in the words of rank 0.

@@ -29,7 +29,7 @@ struct Piece {
   bool copied_later = false;
   /// Whether `load`, given this tensor itself or a view of it, leaves it where it is. Contiguous
   /// ones on the CPU are then given to `load` in the place of new ones, and the values come into
-  /// them when all states have taken their tensors: training needs no second copy of them.
+  /// them when all ranks have taken the state's others: training needs no second copy of them.
   bool loads_in_place = false;
 };
 
