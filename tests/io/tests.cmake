@@ -13,4 +13,4 @@ add_test(NAME Safetensors.PythonReadsWhatLockstepWrites
          COMMAND "${LOCKSTEP_PYTHON}" "${CMAKE_CURRENT_LIST_DIR}/round_trip.py"
                  $<TARGET_FILE:round_trip_tool>)
 set_tests_properties(Safetensors.PythonReadsWhatLockstepWrites PROPERTIES LABELS cpu
-                     TIMEOUT ${test_timeout})
+                     TIMEOUT ${test_timeout} ENVIRONMENT "${lockstep_without_gpu}")
