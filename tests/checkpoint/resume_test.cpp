@@ -1,5 +1,4 @@
-// Runs that go on from a checkpoint: with other ranks, workers, batches ahead and micro-batches,
-// and with all that a step may have.
+// Runs that go on from a checkpoint, on other ranks too, with all that a step may have.
 
 #include <algorithm>
 #include <cmath>
