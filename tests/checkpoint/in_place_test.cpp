@@ -64,6 +64,19 @@ class Training {
   optim::AdamW optimizer_;
 };
 
+/// A training that has saved its first step.
+struct Saved {
+  Saved(const CommunicatorPtr& group, const fs::path& folder, int zero_stage = 0)
+      : training(group, zero_stage), checkpoints(folder, group) {
+    training.step();
+    training.add_to(checkpoints);
+    checkpoints.save(1);
+    EXPECT_TRUE(checkpoints.wait()) << checkpoints.error();
+  }
+  Training training;
+  Manager checkpoints;
+};
+
 std::string error_of(const std::function<void()>& body) {
   try {
     body();
@@ -78,12 +91,8 @@ TEST(LoadInPlace, LeavesWeightsAndMomentsWhereTheyAre) {
     for (const int zero_stage : {0, 1, 2, 3}) {
       const TemporaryFolder folder;
       run_job(ranks, [&](const CommunicatorPtr& group) {
-        Training training(group, zero_stage);
-        training.step();
-        Manager checkpoints(folder / "run", group);
-        training.add_to(checkpoints);
-        checkpoints.save(1);
-        ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+        Saved run(group, folder / "run", zero_stage);
+        auto& [training, checkpoints] = run;
         const auto saved = training.values();
         training.step();
         ASSERT_NE(training.values(), saved);
@@ -100,12 +109,8 @@ TEST(LoadInPlace, LeavesWeightsAndMomentsWhereTheyAre) {
 TEST(LoadInPlace, FillsAnOptimizerThatHasMadeNoStep) {
   const TemporaryFolder folder;
   run_job(2, [&](const CommunicatorPtr& group) {
-    Training training(group);
-    training.step();
-    Manager checkpoints(folder / "run", group);
-    training.add_to(checkpoints);
-    checkpoints.save(1);
-    ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+    Saved run(group, folder / "run");
+    auto& [training, checkpoints] = run;
     Training again(group);
     Manager others(folder / "other", group);
     again.add_to(others);
@@ -120,12 +125,8 @@ TEST(LoadInPlace, FillsAnOptimizerThatHasMadeNoStep) {
 TEST(LoadInPlace, ChangesNothingWhereTheLastByteIsDamaged) {
   const TemporaryFolder folder;
   run_job(2, [&](const CommunicatorPtr& group) {
-    Training training(group);
-    training.step();
-    Manager checkpoints(folder / "run", group);
-    training.add_to(checkpoints);
-    checkpoints.save(1);
-    ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+    Saved run(group, folder / "run");
+    auto& [training, checkpoints] = run;
     if (group->rank() == 0)
       for (const auto& [name, bytes] : testing::tensor_files(folder / "run/step-1"))
         if (name.starts_with("optimizer") && name.ends_with(".safetensors"))

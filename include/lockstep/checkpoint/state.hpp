@@ -35,7 +35,8 @@ struct Piece {
 
 /// State in tensors, in files of their own: "NAME-00001-of-00002.safetensors".
 struct TensorState {
-  /// This rank's pieces of all tensors, in their dtypes, on any device.
+  /// This rank's pieces of all tensors, in their dtypes, on any device. Saves and loads ask for
+  /// them, the latter maybe without using them; it must not wait for other ranks.
   std::function<std::vector<Piece>()> pieces;
   /// What of a saved tensor this rank shall be given back; unset for all of it.
   std::function<std::optional<parallel::ShardRange>(const std::string& name, const Shape& shape)>
