@@ -1,8 +1,13 @@
 #include "checkpoint/file_reader.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <utility>
 
+#include <sys/mman.h>
+
+#include "checkpoint/staging.hpp"
 #include "io/file_calls.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/io/file_error.hpp"
@@ -16,6 +21,8 @@ FileReader::FileReader(std::filesystem::path path)
   if (::fstat(file_.get(), &status) != 0) throw io::FileError("fstat", path_, errno);
   LOCKSTEP_CHECK(S_ISREG(status.st_mode), CorruptData, path_.string(), " is no file");
   size_ = static_cast<std::uint64_t>(status.st_size);
+  direct_ = io::FileDescriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
+  reads_directly_ = static_cast<bool>(direct_);
 }
 
 void FileReader::read(std::uint64_t offset, std::span<std::byte> bytes) const {
@@ -29,6 +36,40 @@ void FileReader::read(std::uint64_t offset, std::span<std::byte> bytes) const {
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     offset += static_cast<std::uint64_t>(count);
   }
+}
+
+bool FileReader::is_cached(std::uint64_t offset, std::uint64_t bytes) const noexcept {
+  const std::uint64_t begin = offset / page_bytes * page_bytes;
+  const std::uint64_t size = offset + bytes - begin;
+  void* const pages =
+      ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file_.get(), static_cast<off_t>(begin));
+  if (pages == MAP_FAILED) return false;
+  bool is_there = true;
+  std::array<unsigned char, 64> present{};
+  for (std::uint64_t at = 0; at < size && is_there; at += present.size() * page_bytes) {
+    const std::uint64_t next = std::min<std::uint64_t>(size - at, present.size() * page_bytes);
+    is_there = ::mincore(static_cast<std::byte*>(pages) + at, next, present.data()) == 0 &&
+               std::ranges::all_of(std::span(present).first((next + page_bytes - 1) / page_bytes),
+                                   [](unsigned char page) { return (page & 1U) != 0; });
+  }
+  ::munmap(pages, size);
+  return is_there;
+}
+
+std::span<const std::byte> FileReader::read_directly(std::uint64_t offset, std::uint64_t bytes,
+                                                     std::span<std::byte> memory) const {
+  if (!reads_directly_) return {};
+  const std::uint64_t begin = offset / page_bytes * page_bytes, before = offset - begin;
+  const std::uint64_t pages = (before + bytes + page_bytes - 1) / page_bytes * page_bytes;
+  ssize_t count = -1;
+  do count = io::file_calls.pread(direct_.get(), memory.data(), pages, static_cast<off_t>(begin));
+  while (count < 0 && errno == EINTR);
+  if (count < 0 && errno != EINVAL) throw io::FileError("pread", path_, errno);
+  if (count < static_cast<ssize_t>(before + bytes)) {  // `read` knows what else can be done
+    if (count < 0) reads_directly_ = false;
+    return {};
+  }
+  return memory.subspan(before, bytes);
 }
 
 void FileReader::read_ahead(std::uint64_t offset, std::uint64_t bytes) const noexcept {

@@ -1,7 +1,7 @@
 #include "checkpoint/load.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <span>
@@ -144,6 +144,25 @@ Reading plan(StemContents contents, std::vector<std::string> headers, const Tens
                                        : empty(shape, {.dtype = tensor.spec.dtype}));
   }
   return reading;
+}
+
+/// One place is filled by one state: what others have there comes into new tensors.
+void keep_places_apart(std::span<Reading> readings) {
+  std::map<const std::byte*, const std::byte*> taken;  // from where to where
+  const auto take = [&](const std::byte* begin, const std::byte* end) {
+    const auto next = taken.lower_bound(end);
+    if (next != taken.begin() && std::prev(next)->second > begin) return false;
+    return taken.emplace(begin, end).second;
+  };
+  for (Reading& reading : readings)
+    for (std::size_t i = 0; i < reading.tensors.size(); ++i) {
+      Tensor& tensor = reading.tensors[i];
+      const auto* begin = static_cast<const std::byte*>(tensor.data_ptr());
+      if (!reading.in_place[i] || tensor.numel() == 0 || take(begin, begin + tensor.nbytes()))
+        continue;
+      tensor = empty_like(tensor);
+      reading.in_place[i] = false;
+    }
 }
 
 /// What is wrong, on rank 0; nothing if all is right.
@@ -296,11 +315,12 @@ Loaded read_checkpoint(comm::Communicator& group, const fs::path& checkpoint,
       StemContents contents = contents_of(checkpoint, manifest, name, headers);
       readings.push_back(plan(std::move(contents), std::move(headers), state, partial));
     }
+    keep_places_apart(readings);
   });
   check_exchange(group, readings);
   agree_on_places(group, readings);
   const std::vector<std::string> sums =
-      read_and_exchange(group, checkpoint, readings, staging, loaded.staged);
+      read_and_exchange(group, checkpoint, readings, staging, loaded.former);
   for (std::size_t i = 0; i < readings.size(); ++i) {
     const auto messages = gather_on_first(group, sums[i], "checksums of a checkpoint");
     try {

@@ -20,9 +20,9 @@ struct Loaded {
   StateFile values;
   std::vector<NamedTensors> tensors;  ///< of each TensorState, on the CPU
   bool is_all = false;                ///< no file was left out: the checkpoint is whole
-  /// What comes into tensors that training has, by `fill_in_place`.
+  /// For `fill_in_place`: of tensors that training has, this rank's own part is filled.
   std::vector<Reading> readings;
-  std::vector<Staged> staged;
+  std::vector<FormerValues> former;  ///< of that part; comes back if this dies before
 };
 
 /// Takes the states out of a registry that a checkpoint lacks. Every rank must call it.
@@ -31,10 +31,11 @@ std::vector<std::string> leave_out_absent(comm::Communicator& group,
                                           const std::filesystem::path& checkpoint,
                                           Registry& registry);
 
-/// Reads and checks all that a registry's states want of a checkpoint; changes nothing. Every rank
-/// reads its own part, and gets from the others what it wants of theirs. Every rank must call it.
+/// Reads and checks all that a registry's states want of a checkpoint; changes nothing that does
+/// not change back if it throws, or what it returns dies. Every rank reads its own part, and gets
+/// from the others what it wants of theirs. Every rank must call it.
 /// @param partial no tensor that training has stays in its place: it may be one that does not fit.
-/// @param staging gets this rank's part of those that do.
+/// @param staging gets what this rank's part of those that do has now.
 /// @throws CorruptData naming file and tensor, also for a file that cannot be read, InvalidArgument
 /// for a state that is missing there, in the words of the first rank that has one, on all of them;
 /// what the group throws.

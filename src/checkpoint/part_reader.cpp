@@ -1,33 +1,53 @@
 #include "checkpoint/part_reader.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 
 #include "checkpoint/exchange.hpp"
+#include "checkpoint/staging.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr std::size_t chunk_bytes = std::size_t{1} << 20;  // stays in cache for its checksum
-constexpr int thread_count = 2;
+constexpr std::size_t chunk_bytes = std::size_t{1} << 20;       // stays in cache for its checksum
+constexpr std::size_t thread_count = 4;                         // most of which wait for the disk
 constexpr std::uint64_t bytes_ahead = std::uint64_t{32} << 20;  // that the disk is asked for
+
+struct Free {
+  void operator()(std::byte* memory) const noexcept { std::free(memory); }
+};
+using Pages = std::unique_ptr<std::byte[], Free>;
+
+/// For a chunk that is read directly; none where there is no memory.
+Pages pages() noexcept {
+  return Pages(
+      static_cast<std::byte*>(std::aligned_alloc(page_bytes, chunk_bytes + 2 * page_bytes)));
+}
 
 }  // namespace
 
 PartReader::PartReader(std::filesystem::path checkpoint, std::span<const Reading> readings,
-                       std::vector<PartOfFile> parts, bool with_headers)
+                       std::vector<PartOfFile> parts, bool with_headers,
+                       std::span<FormerValues> former)
     : checkpoint_(std::move(checkpoint)),
       readings_(readings),
       parts_(std::move(parts)),
-      sums_(no_sums()) {
+      sums_(no_sums()),
+      former_(former) {
+  std::size_t bytes = 0;
   for (const PartOfFile& part : parts_) {
+    bytes += part.to.size();
     left_.resize(std::max(left_.size(), part.round + 1));
     left_[part.round] += part.to.size();
   }
   for (std::size_t i = 0; i < readings_.size() && with_headers; ++i)
     for (std::size_t file = 0; file < readings_[i].headers.size(); ++file)
       sums_[i].add(file, 0, std::as_bytes(std::span(readings_[i].headers[file])));
-  error_of([this] {
-    while (std::ssize(threads_) < thread_count) threads_.emplace_back([this] { run(); });
+  error_of([this, bytes] {
+    while (threads_.size() < std::min(thread_count, bytes / chunk_bytes))
+      threads_.emplace_back([this] { run(); });
   });
   if (threads_.empty()) run();
 }
@@ -64,14 +84,34 @@ void PartReader::run() noexcept {
 
 void PartReader::read_all() {
   std::vector<Contributions> sums = no_sums();
+  const Pages memory = pages();
   for (PartOfFile chunk{}; next(chunk); is_read(chunk)) {
-    for (PartOfFile part{}; next_ahead(part);)
-      file_of(part).read_ahead(part.offset, part.to.size());
-    file_of(chunk).read(chunk.offset, chunk.to);
+    read(chunk, {memory.get(), memory ? chunk_bytes + 2 * page_bytes : 0});
     sums[chunk.reading].add(chunk.file, chunk.offset, chunk.to);
   }
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < sums.size(); ++i) sums_[i].add(sums[i]);
+}
+
+/// @param memory that a chunk read directly may lie in.
+void PartReader::read(const PartOfFile& chunk, std::span<std::byte> memory) {
+  const FileReader& file = file_of(chunk);
+  std::span<const std::byte> bytes;
+  if (!memory.empty() && !file.is_cached(chunk.offset, chunk.to.size()))
+    bytes = file.read_directly(chunk.offset, chunk.to.size(), memory);
+  if (bytes.empty()) read_ahead();
+  if (chunk.former) keep_former(chunk);
+  if (bytes.empty())
+    file.read(chunk.offset, chunk.to);
+  else
+    std::memcpy(chunk.to.data(), bytes.data(), bytes.size());
+}
+
+/// Where the page cache is the way, the disk is asked for more than is read now.
+void PartReader::read_ahead() {
+  for (PartOfFile part{}; next_ahead(part);)
+    if (const FileReader& file = file_of(part); !file.can_read_directly())
+      file.read_ahead(part.offset, part.to.size());
 }
 
 /// Takes the next bytes that nobody has begun to read; none once all are, or it stops.
@@ -81,9 +121,10 @@ bool PartReader::next(PartOfFile& chunk) {
   if (stops_ || first_ == parts_.size()) return false;
   PartOfFile& part = parts_[first_];
   chunk = part;
-  chunk.to = part.to.first(std::min(part.to.size(), chunk_bytes));
+  chunk.to = part.to.first(std::min(part.to.size(), chunk_bytes - part.offset % page_bytes));
   part.to = part.to.subspan(chunk.to.size());
   part.offset += chunk.to.size();
+  if (part.former) part.former += chunk.to.size();
   begun_ += chunk.to.size();
   ahead_ = std::max(ahead_, first_ + 1);
   return true;
@@ -96,6 +137,12 @@ bool PartReader::next_ahead(PartOfFile& part) {
   part = parts_[ahead_++];
   asked_ = std::max(asked_, begun_) + part.to.size();
   return true;
+}
+
+void PartReader::keep_former(const PartOfFile& chunk) {
+  std::memcpy(chunk.former, chunk.to.data(), chunk.to.size());
+  const std::lock_guard lock(mutex_);
+  former_[chunk.reading].add(chunk.to, chunk.former);
 }
 
 void PartReader::is_read(const PartOfFile& chunk) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "checkpoint/file_reader.hpp"
+#include "checkpoint/former_values.hpp"
 #include "checkpoint/reading.hpp"
 #include "checkpoint/share.hpp"
 
@@ -28,17 +29,19 @@ struct PartOfFile {
   std::size_t file;
   std::uint64_t offset;
   std::span<std::byte> to;
+  std::byte* former;  ///< gets what `to` has now, before it changes; null: it has nothing
   std::size_t round;  ///< what `wait_for` waits for
 };
 
-/// Reads on threads of its own, if they are to be had: one computes checksums while another waits
-/// for the disk.
+/// Reads on threads of its own, if there is enough to read and they are to be had: one computes
+/// checksums while others wait for the disk.
 class PartReader {
  public:
   /// Begins. @param parts by their rounds.
   /// @param with_headers whether the headers, which are there, count into the checksums.
+  /// @param former of each reading what was kept of it, once this has died.
   PartReader(std::filesystem::path checkpoint, std::span<const Reading> readings,
-             std::vector<PartOfFile> parts, bool with_headers);
+             std::vector<PartOfFile> parts, bool with_headers, std::span<FormerValues> former);
   PartReader(const PartReader&) = delete;
   PartReader& operator=(const PartReader&) = delete;
   /// Gives up what was not read yet.
@@ -55,6 +58,9 @@ class PartReader {
   void read_all();
   bool next(PartOfFile& chunk);
   bool next_ahead(PartOfFile& part);
+  void read(const PartOfFile& chunk, std::span<std::byte> memory);
+  void read_ahead();
+  void keep_former(const PartOfFile& chunk);
   void is_read(const PartOfFile& chunk);
   const FileReader& file_of(const PartOfFile& part);
   std::vector<Contributions> no_sums() const;
@@ -70,6 +76,7 @@ class PartReader {
   std::uint64_t begun_ = 0, asked_ = 0;  // bytes
   std::vector<std::uint64_t> left_;      // bytes of each round that are not there
   std::vector<Contributions> sums_;      // of each reading
+  std::span<FormerValues> former_;       // of each reading
   std::map<std::pair<std::size_t, std::size_t>, FileReader> files_;
   std::exception_ptr failure_;  // the first
   bool stops_ = false;

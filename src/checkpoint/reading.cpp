@@ -1,15 +1,15 @@
 #include "checkpoint/reading.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "checkpoint/exchange.hpp"
 #include "checkpoint/part_reader.hpp"
 #include "checkpoint/share.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
-#include "lockstep/core/parallel.hpp"
 #include "lockstep/parallel/writable_buffer.hpp"
+#include "tensor/background_reads.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -86,33 +86,24 @@ std::span<std::byte> place_of(std::span<const Reading> readings, const Item& ite
   return {static_cast<std::byte*>(tensor.data_ptr()) + item.extent.from, item.extent.bytes};
 }
 
-/// All that a rank reads of tensors that training has, of each reading in the order of Staged.
-std::vector<Item> staged_items(std::span<const Reading> readings, int rank, int size) {
-  std::vector<Item> items;
-  for (std::size_t i = 0; i < readings.size(); ++i) {
-    const auto add = [&](Item item) {
-      item.reading = i;
-      items.push_back(item);
-    };
-    for (const Round& round : rounds_of(readings.subspan(i, 1), true, rank, size))
-      std::ranges::for_each(round, add);
-    std::ranges::for_each(items_of(readings.subspan(i, 1), true, Wanted::in_ranges, rank, size),
-                          add);
-  }
+/// All that a rank reads of tensors that training has.
+std::vector<Item> own_items_in_place(std::span<const Reading> readings, int rank, int size) {
+  std::vector<Item> items = items_of(readings, true, Wanted::in_ranges, rank, size);
+  for (const Round& round : rounds_of(readings, true, rank, size))
+    std::ranges::copy(round, std::back_inserter(items));
   return items;
 }
 
-std::vector<Staged> stage(const std::vector<Item>& items, std::size_t readings, Staging& staging) {
+/// Memory for what the items' places have now, once nobody reads those in the background.
+std::byte* reserve_former(std::span<const Reading> readings, std::span<const Item> items,
+                          Staging& staging) {
   std::uint64_t bytes = 0;
   for (const Item& item : items) bytes += item.extent.bytes;
   staging.reserve(bytes, items.empty() ? 0 : 1);
-  std::span<std::byte> rest = staging.take(bytes, 0);
-  std::vector<Staged> staged(readings);
-  for (const Item& item : items) {
-    staged[item.reading].push_back(rest.first(item.extent.bytes));
-    rest = rest.subspan(item.extent.bytes);
-  }
-  return staged;
+  for (const Reading& reading : readings)
+    for (std::size_t i = 0; i < reading.tensors.size(); ++i)
+      if (reading.in_place[i]) wait_for_reads(reading.tensors[i]);
+  return staging.take(bytes, 0).data();
 }
 
 /// Gives all ranks what each has of some items.
@@ -131,17 +122,13 @@ void exchange(comm::Communicator& group, std::span<const Reading> readings,
         .wait();
 }
 
-void copy(std::span<const std::byte> from, std::span<std::byte> to) {
-  parallel_for(std::ssize(to), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
-    std::memcpy(to.data() + begin, from.data() + begin, static_cast<std::size_t>(end - begin));
-  });
-}
-
-PartOfFile part_of(const Item& item, std::span<std::byte> to, std::size_t round) {
+PartOfFile part_of(std::span<const Reading> readings, const Item& item, std::size_t round,
+                   std::byte* former = nullptr) {
   return {.reading = item.reading,
           .file = item.extent.file,
           .offset = item.extent.offset,
-          .to = to,
+          .to = place_of(readings, item),
+          .former = former,
           .round = round};
 }
 
@@ -149,23 +136,26 @@ PartOfFile part_of(const Item& item, std::span<std::byte> to, std::size_t round)
 
 std::vector<std::string> read_and_exchange(comm::Communicator& group, const fs::path& checkpoint,
                                            std::span<const Reading> readings, Staging& staging,
-                                           std::vector<Staged>& staged) {
+                                           std::vector<FormerValues>& former) {
   const int rank = group.rank(), size = group.size();
   const std::vector<Round> rounds = rounds_of(readings, false, rank, size);
   const auto exchanges = exchanges_of(readings, false, size > 1 ? size : 0);
   const std::size_t last = std::max(rounds.size(), exchanges.size());  // for what no exchange needs
   std::vector<PartOfFile> parts;
   for (std::size_t i = 0; i < rounds.size(); ++i)
-    for (const Item& item : rounds[i]) parts.push_back(part_of(item, place_of(readings, item), i));
+    for (const Item& item : rounds[i]) parts.push_back(part_of(readings, item, i));
   for (const Item& item : items_of(readings, false, Wanted::in_ranges, rank, size))
-    parts.push_back(part_of(item, place_of(readings, item), last));
-  const std::vector<Item> items = staged_items(readings, rank, size);
-  run_on_all(group, "memory to read a checkpoint",
-             [&] { staged = stage(items, readings.size(), staging); });
-  std::vector<std::size_t> next(readings.size());
-  for (const Item& item : items)
-    parts.push_back(part_of(item, staged[item.reading][next[item.reading]++], last));
-  PartReader own(checkpoint, readings, std::move(parts), rank == 0);
+    parts.push_back(part_of(readings, item, last));
+  run_on_all(group, "memory to read a checkpoint", [&] {
+    const std::vector<Item> items = own_items_in_place(readings, rank, size);
+    std::byte* next = reserve_former(readings, items, staging);
+    for (const Item& item : items) {
+      parts.push_back(part_of(readings, item, last, next));
+      next += item.extent.bytes;
+    }
+    former = std::vector<FormerValues>(readings.size());
+  });
+  PartReader own(checkpoint, readings, std::move(parts), rank == 0, former);
   // A rank whose reads fail goes on: the others are told at the end.
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
     own.wait_for(i);
@@ -178,25 +168,17 @@ std::vector<std::string> read_and_exchange(comm::Communicator& group, const fs::
   return sums;
 }
 
-void fill_in_place(comm::Communicator& group, const Reading& reading, const Staged& staged) {
+void fill_in_place(comm::Communicator& group, const Reading& reading, FormerValues& former) {
   const NoGradGuard no_recording;
-  const std::span<const Reading> readings(&reading, 1);
-  // Waits for collectives that write there, and throws what they failed with.
   run_on_all(group, "tensors that training has can be filled", [&] {
     for (std::size_t i = 0; i < reading.tensors.size(); ++i)
       if (reading.in_place[i]) parallel::writable_buffer(reading.tensors[i]);
   });
-  std::size_t next = 0;
-  const auto take_staged = [&](const Item& item) {
-    copy(staged[next++], place_of(readings, item));
-  };
-  for (const auto& items : exchanges_of(readings, true, group.size())) {
-    for (const auto& [rank, item] : items)
-      if (rank == group.rank()) take_staged(item);
-    if (group.size() > 1) exchange(group, readings, items);
-  }
-  for (const Item& item : items_of(readings, true, Wanted::in_ranges, group.rank(), group.size()))
-    take_staged(item);
+  former.forget();
+  if (group.size() == 1) return;
+  const std::span<const Reading> readings(&reading, 1);
+  for (const auto& items : exchanges_of(readings, true, group.size()))
+    exchange(group, readings, items);
 }
 
 }  // namespace lockstep::checkpoint

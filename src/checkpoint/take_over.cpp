@@ -125,7 +125,7 @@ LoadReport take_over(comm::Communicator& group, Loaded& loaded, const fs::path& 
   TakingOver taking(loaded, checkpoint, partial, group.rank());
   for (std::size_t i = 0; i < present.tensors.size(); ++i) {
     run_on_all(group, "tensors are taken over", [&] { taking.take_tensors(present, i); });
-    fill_in_place(group, loaded.readings[i], loaded.staged[i]);
+    fill_in_place(group, loaded.readings[i], loaded.former[i]);
   }
   run_on_all(group, "values are taken over", [&] { taking.take_values(present); });
   LoadReport report = taking.report();

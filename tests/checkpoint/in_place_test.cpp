@@ -1,3 +1,5 @@
+#include <atomic>
+#include <cerrno>
 #include <fstream>
 #include <map>
 #include <string>
@@ -6,8 +8,10 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/thread_job.hpp"
+#include "io/file_calls.hpp"
 #include "lockstep/lockstep.hpp"
 #include "support/temporary_folder.hpp"
+#include "tensor/ownership.hpp"
 
 // Tensors that training has stay where they are when a checkpoint is loaded.
 
@@ -122,23 +126,114 @@ TEST(LoadInPlace, FillsAnOptimizerThatHasMadeNoStep) {
   });
 }
 
-TEST(LoadInPlace, ChangesNothingWhereTheLastByteIsDamaged) {
+/// Loads a checkpoint of two ranks, that rank 0 has spoiled, and looks what they have then.
+void expect_nothing_changed(int zero_stage, const std::function<void(const fs::path&)>& spoil) {
   const TemporaryFolder folder;
   run_job(2, [&](const CommunicatorPtr& group) {
-    Saved run(group, folder / "run");
+    Saved run(group, folder / "run", zero_stage);
     auto& [training, checkpoints] = run;
     if (group->rank() == 0)
       for (const auto& [name, bytes] : testing::tensor_files(folder / "run/step-1"))
         if (name.starts_with("optimizer") && name.ends_with(".safetensors"))
-          std::fstream(folder / "run/step-1" / name,
-                       std::ios::binary | std::ios::in | std::ios::out)
-              .seekp(static_cast<std::streamoff>(bytes.size()) - 1)
-              .put(static_cast<char>(bytes.back() ^ 1));
+          spoil(folder / "run/step-1" / name);
     group->barrier().wait();
     training.step();
     const auto before = training.values();
     EXPECT_THROW(checkpoints.load(folder / "run/step-1"), CorruptData);
-    EXPECT_EQ(training.values(), before);
+    EXPECT_EQ(training.values(), before) << "stage " << zero_stage;
+  });
+}
+
+TEST(LoadInPlace, ChangesNothingWhereTheLastByteIsDamaged) {
+  for (const int zero_stage : {0, 1, 3})
+    expect_nothing_changed(zero_stage, [](const fs::path& file) {
+      std::fstream stream(file, std::ios::binary | std::ios::in | std::ios::out);
+      stream.seekg(-1, std::ios::end);
+      const int last = stream.get();
+      stream.seekp(-1, std::ios::end).put(static_cast<char>(last ^ 1));
+    });
+}
+
+/// Has reads of the process fail from one on, while it lives.
+class FailingReads {
+ public:
+  explicit FailingReads(int first) {
+    left = first;
+    io::file_calls.pread = [](int file, void* data, size_t size, off_t offset) -> ssize_t {
+      if (--left > 0) return ::pread(file, data, size, offset);
+      errno = EIO;
+      return -1;
+    };
+  }
+  FailingReads(const FailingReads&) = delete;
+  FailingReads& operator=(const FailingReads&) = delete;
+  ~FailingReads() { io::file_calls = {}; }
+
+ private:
+  inline static std::atomic<int> left;
+};
+
+TEST(LoadInPlace, ChangesNothingWhicheverReadFails) {
+  for (const int zero_stage : {0, 1, 3}) {
+    const TemporaryFolder folder;
+    run_job(1, [&](const CommunicatorPtr& group) {
+      Saved run(group, folder / "run", zero_stage);
+      auto& [training, checkpoints] = run;
+      const auto saved = training.values();
+      training.step();
+      const auto before = training.values();
+      int failures = 0;
+      for (bool failed = true; failed; failures += failed ? 1 : 0) {
+        const FailingReads failing(failures + 1);
+        failed = error_of([&] { checkpoints.load(folder / "run/step-1"); }) != "none";
+        EXPECT_EQ(training.values(), failed ? before : saved) << failures;
+      }
+      EXPECT_GT(failures, 6) << "stage " << zero_stage;
+    });
+  }
+}
+
+TEST(LoadInPlace, ChangesNothingOfAStateThatOneRankRefuses) {
+  const TemporaryFolder folder;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Tensor weight = ones({3000});
+    bool refuses = false;
+    Manager checkpoints(folder / "run", group);
+    checkpoints.add("weight",
+                    TensorState{.pieces =
+                                    [&] {
+                                      return std::vector<Piece>{
+                                          {.name = "w", .tensor = weight, .loads_in_place = true}};
+                                    },
+                                .load =
+                                    [&](const NamedTensors& all) {
+                                      EXPECT_TRUE(is_same_memory(all.at(0).second, weight));
+                                      if (refuses) throw InvalidArgument("none of it");
+                                    }});
+    checkpoints.save(1);
+    ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+    weight.fill_(2.0);
+    refuses = group->rank() == 1;
+    EXPECT_THAT(error_of([&] { checkpoints.load(folder / "run/step-1"); }),
+                HasSubstr("none of it"));
+    EXPECT_EQ(weight.to_vector<float>(), std::vector<float>(3000, 2.0F));
+  });
+}
+
+TEST(LoadInPlace, ATensorOfTwoStatesIsFilledOnce) {
+  const TemporaryFolder folder;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    const auto net = nn::make<nn::Linear>(40, 30);
+    Manager checkpoints(folder / "run", group);
+    checkpoints.add("model", *net);
+    checkpoints.add("again", *net);
+    const auto saved = net->weight.to_vector<float>();
+    checkpoints.save(1);
+    ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+    const NoGradGuard no_recording;
+    net->weight.fill_(7.0);
+    checkpoints.load(folder / "run/step-1");
+    EXPECT_EQ(net->weight.to_vector<float>(), saved);
   });
 }
 

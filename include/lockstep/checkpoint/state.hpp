@@ -28,8 +28,9 @@ struct Piece {
   /// would wait, and for what is written in other ways, through pointers or kernels of one's own.
   bool copied_later = false;
   /// Whether `load`, given this tensor itself or a view of it, leaves it where it is. Contiguous
-  /// ones on the CPU are then given to `load` in the place of new ones, and the values come into
-  /// them when all ranks have taken the state's others: training needs no second copy of them.
+  /// ones on the CPU are then given to `load` in the place of new ones: training needs no second
+  /// copy of them. Their values are all there when all ranks have taken the state's others; what
+  /// they had before comes back if a rank refuses the state.
   bool loads_in_place = false;
 };
 
