@@ -30,6 +30,7 @@ using ::testing::HasSubstr;
 /// What an executor did, and shall do; outlives it.
 struct Script {
   std::function<void(const Deadline&)> body = [](const Deadline&) {};
+  std::function<void()> check = [] {};  // by whoever waits for something else
   std::atomic<bool> is_inside{false}, is_aborted{false};
   std::atomic<int> runs{0};
   std::mutex mutex;
@@ -84,6 +85,7 @@ class ScriptedExecutor final : public Executor {
     script_.reason = reason;
     script_.is_aborted = true;
   }
+  void check() override { script_.check(); }
   std::unique_ptr<Executor> split(const SplitPlan&) override { return nullptr; }
 
  private:
@@ -310,6 +312,36 @@ TEST_F(HostBackends, OperationsRoundAsWhereTheGroupWasMade) {
     EXPECT_TRUE(rounds_up());
   }
   std::fesetround(FE_TONEAREST);
+}
+
+// Hosts that are cut off may be so in the midst of anything.
+TEST_F(HostBackends, ATimeOutIsToldAlsoWhereItsConnectionsFailWhileOthersAreAsked) {
+  script.body = [](const Deadline&) {
+    throw TransferTimeout{.missing = {1}, .may_wait_themselves = true};
+  };
+  const std::function<void()> failures[] = {
+      [] { throw PeerGone{.peer = 1}; },
+      [] { throw Error("MPI_Iprobe: an internal error"); },
+  };
+  for (const auto& failure : failures) {
+    const auto registry = std::make_shared<GroupRegistry>();
+    registry->set_announcer([](const std::string&) {});
+    script.is_aborted = false;
+    script.check = [&] {
+      registry->receive("answers 0 1 0 1 idle");  // of the group's first collective
+      failure();
+    };
+    const auto group = make_intrusive<Communicator>(std::make_unique<HostBackend>(
+        std::make_unique<ScriptedExecutor>(script), "world", CommunicatorOptions{.timeout = 60s},
+        GroupMembership(registry)));
+    try {
+      group->all_reduce(Buffer(std::span(few))).wait();
+      ADD_FAILURE() << "it has ended";
+    } catch (const Timeout& error) {
+      EXPECT_THAT(error.what(), HasSubstr("waiting for rank 1 (idle)"));
+    }
+    EXPECT_TRUE(script.is_aborted);
+  }
 }
 
 }  // namespace

@@ -44,14 +44,18 @@ std::optional<std::string> HostBackend::ask_who_is_behind(std::uint64_t collecti
   if (!question || !membership_.ask_who_is_behind(question->collective, question->whom))
     return std::nullopt;
   lock.lock();
+  bool is_connected = true;
   while (!failure_ && !inquiry_.is_over(Clock::now())) {
     answer_who_is_behind(lock);
     member_answers_.wait_for(lock, pause);
+    if (!is_connected) continue;
     lock.unlock();
     try {
       executor_->check();
     } catch (const PeerFailure& error) {
       fail(Failure::from_peer(error.what()));
+    } catch (...) {  // of a connection that ends, or a library: the time-out is what is told
+      is_connected = false;
     }
     lock.lock();
   }
