@@ -54,11 +54,24 @@ std::uint64_t fingerprint(const NamedTensors& state, bool is_of_shards,
   return sum;
 }
 
+/// A tensor on another device than a value: a state that is there, which gets it later, or a copy.
+/// @param own those that are not kept yet
+Tensor moved(StateReader& reader, Tensor value, Device device, std::vector<Tensor>& own) {
+  const auto state = std::ranges::find_if(own, [&](const Tensor& each) {
+    return each.defined() && each.device() == device && each.dtype() == value.dtype() &&
+           each.shape() == value.shape() && reader.overwrites(each);
+  });
+  if (state == own.end()) return value.to(device);
+  Tensor found = std::move(*state);
+  own.erase(state);
+  reader.copy_later(found, std::move(value));
+  return found;
+}
+
 /// A tensor that the optimizer may write to: the one that is given if nobody else has it, nor more
 /// memory lies behind it, or if it is a state of its own already, under whatever name.
 /// @param own those that are not kept yet
-Tensor kept(Tensor value, Device device, std::vector<Tensor>& own) {
-  if (value.device() != device) return value.to(device);
+Tensor kept(Tensor value, std::vector<Tensor>& own) {
   const auto state =
       std::ranges::find_if(own, [&](const Tensor& each) { return is_same_memory(value, each); });
   if (state != own.end()) {
@@ -155,9 +168,15 @@ std::vector<ParameterState> Optimizer::read_states(StateReader& reader) {
       value = reader.number(prefix + std::string(name), DType::f64, value);
     set_named_options(options, group);
   }
+  for (const ParameterState& each : states_) {
+    for (const Tensor& state : each.state) reader.may_overwrite(state);
+    reader.may_overwrite(each.carried);
+    reader.may_overwrite(each.master);
+  }
   std::vector<ParameterState> loaded = states_;
   for (std::size_t i = 0; i < loaded.size(); ++i) read_state(reader, key_of(i), loaded[i]);
   reader.finish();
+  reader.copy();
   base_lr_ = std::move(base_lr);
   return loaded;
 }
@@ -188,9 +207,13 @@ void Optimizer::read_state(StateReader& reader, const std::string& key,
   // Options that were loaded may have given them other places, or none.
   std::vector<Tensor> own(each.state.begin(), each.state.end());
   own.insert(own.end(), {each.carried, each.master});
-  const auto take = [&](std::string_view name, const Shape& shape, DType type) {
+  const auto take = [&](std::string_view name, const Shape& shape, DType type,
+                        bool is_kept = true) {
     Tensor value = reader.take(key + std::string(name), shape, type);
-    return value.defined() ? kept(std::move(value), parameter.device(), own) : value;
+    if (!value.defined()) return value;
+    if (value.device() == parameter.device()) return kept(std::move(value), own);
+    return is_kept ? moved(reader, std::move(value), parameter.device(), own)
+                   : value.to(parameter.device());
   };
   const double steps = reader.number(key + "step", DType::i64, 0);
   if (steps < 0) reader.fault() << key << "step: " << steps << "; must not be negative";
@@ -206,7 +229,8 @@ void Optimizer::read_state(StateReader& reader, const std::string& key,
   check_formats(each);
   for (std::size_t k = 0; k < names.size(); ++k) {
     const Shape shape = state_shape(parameter, names[k]);
-    const Tensor value = take(names[k], shape, dtype);
+    const bool is_full = format_for(state_format(each.group), numel(shape)) == StateFormat::full;
+    const Tensor value = take(names[k], shape, dtype, is_full);
     if (!value.defined()) continue;
     keep(each, k, value);
   }

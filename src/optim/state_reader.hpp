@@ -3,7 +3,10 @@
 #include <iterator>
 #include <map>
 #include <ostream>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/fault_list.hpp"
 #include "lockstep/tensor/named_tensors.hpp"
@@ -47,6 +50,21 @@ class StateReader {
     const Tensor value = take(name, {}, dtype);
     return value.defined() ? value.item() : otherwise;
   }
+  /// Allows to overwrite a state that is there, unless somebody else has it, too.
+  void may_overwrite(const Tensor& state) {
+    if (state.use_count() == 1) overwritable_.insert(&state.impl());  // 0: there is none
+  }
+  bool overwrites(const Tensor& state) const { return overwritable_.contains(&state.impl()); }
+  /// Has a value copied into such a state by `copy`.
+  void copy_later(const Tensor& state, Tensor value) {
+    overwritable_.erase(&state.impl());
+    copies_.emplace_back(state, std::move(value));
+  }
+  /// To be called once all is known to fit.
+  void copy() {
+    for (auto& [state, value] : std::exchange(copies_, {})) state.copy_(value);
+  }
+
   /// A line of the list of faults, for the caller to fill.
   std::ostream& fault() { return faults_.add(); }
 
@@ -64,6 +82,8 @@ class StateReader {
 
  private:
   std::map<std::string, Tensor> given_;
+  std::set<const TensorImpl*> overwritable_;
+  std::vector<std::pair<Tensor, Tensor>> copies_;
   detail::FaultList faults_;
 };
 

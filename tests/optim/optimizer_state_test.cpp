@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/autograd/ops.hpp"
+#include "lockstep/memory/memory_stats.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -105,6 +106,46 @@ TEST(OptimizerState, BecomesTheTensorsThatNobodyElseHas) {
   optimizer.load_state_dict(std::move(borrowed));
   EXPECT_NE(value_of(optimizer.state_dict(), name).data_ptr(), memory.data());
   EXPECT_THAT(value_of(optimizer.state_dict(), name).to_vector<double>(), ElementsAre(1.0, 2.0));
+}
+
+// As a checkpoint gives it.
+TEST(OptimizerStateOnGpu, ComesFromTheHostIntoWhatIsThere) {
+  if (testing::gpu_places().empty() || testing::is_missing(testing::gpu_places()[0]))
+    GTEST_SKIP() << "no GPU";
+  constexpr std::int64_t elements = 1 << 16;
+  Tensor weight = ones({elements}, {.dtype = DType::bf16, .device = cuda(0)});
+  weight.set_requires_grad().set_grad(ones_like(weight));
+  AdamW optimizer(NamedTensors{{"w", weight}});
+  optimizer.step();
+  const auto on_host = [&](double factor) {
+    NamedTensors state = optimizer.state_dict();
+    for (auto& [key, tensor] : state)
+      tensor = tensor.numel() > 1 ? (tensor * factor).to(cpu) : tensor.to(cpu);
+    return state;
+  };
+  const auto places = [&] {
+    const optim::ParameterState& of = optimizer.parameter_states()[0];
+    return std::vector{of.state[0].data_ptr(), of.state[1].data_ptr(), of.master.data_ptr()};
+  };
+  const auto before = places();
+  NamedTensors state = on_host(2.0);
+  const Tensor saved = value_of(state, "w.exp_avg");
+  reset_peak_memory_stats(cuda(0));
+  const std::size_t live = memory_stats(cuda(0)).live_bytes;
+  optimizer.load_state_dict(state);
+  EXPECT_LT(memory_stats(cuda(0)).peak_live_bytes, live + elements * sizeof(float));
+  EXPECT_EQ(places(), before);
+  EXPECT_TRUE(equal(value_of(optimizer.state_dict(), "w.exp_avg").to(cpu), saved));
+
+  state = on_host(3.0);
+  std::erase_if(state, [](const auto& entry) { return entry.first == "w.master"; });
+  EXPECT_THAT(refusal(optimizer, state), HasSubstr("w.master: missing"));
+  EXPECT_TRUE(equal(value_of(optimizer.state_dict(), "w.exp_avg").to(cpu), saved));
+
+  const Tensor held = value_of(optimizer.state_dict(), "w.exp_avg");  // by somebody else, too
+  optimizer.load_state_dict(on_host(4.0));
+  EXPECT_TRUE(equal(held.to(cpu), saved));
+  EXPECT_TRUE(equal(value_of(optimizer.state_dict(), "w.exp_avg").to(cpu), saved * 4.0));
 }
 
 TEST(OptimizerState, NamesMissingAndUnexpectedKeysAndChangesNothing) {
