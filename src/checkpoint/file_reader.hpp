@@ -25,13 +25,14 @@ class FileReader {
   /// Whether bytes lie in memory, so that `read` has them without the disk, as far as the system
   /// tells.
   bool is_cached(std::uint64_t offset, std::uint64_t bytes) const noexcept;
-  /// Reads bytes and what lies around them to whole pages, past the page cache, which takes the
-  /// processor less than half as long. Any thread.
+  /// Reads bytes and what lies around them to whole pages, past the page cache, which would take
+  /// the processor twice as long. Any thread.
   /// @param memory begins with a page, and has two pages more than is read.
-  /// @return the bytes in the memory; none where the file system cannot. @throws like `read`.
+  /// @return the bytes in the memory; none where that cannot be: `read` may read them all the same.
   std::span<const std::byte> read_directly(std::uint64_t offset, std::uint64_t bytes,
-                                           std::span<std::byte> memory) const;
-  bool can_read_directly() const noexcept { return reads_directly_; }
+                                           std::span<std::byte> memory) const noexcept;
+  /// Whether that seems to go: on a local disk, of which no such read has failed.
+  bool reads_directly() const noexcept { return reads_directly_; }
   /// Has the system begin to read what will be asked for soon.
   void read_ahead(std::uint64_t offset, std::uint64_t bytes) const noexcept;
   /// Has the next read of bytes come from the disk, where the file system lets that be asked.
@@ -42,6 +43,7 @@ class FileReader {
   io::FileDescriptor file_, direct_;
   mutable std::atomic<bool> reads_directly_ = false;
   std::uint64_t size_ = 0;
+  bool knows_what_is_cached_ = false;
 };
 
 }  // namespace lockstep::checkpoint

@@ -41,6 +41,7 @@ PartReader::PartReader(std::filesystem::path checkpoint, std::span<const Reading
     bytes += part.to.size();
     left_.resize(std::max(left_.size(), part.round + 1));
     left_[part.round] += part.to.size();
+    ends_.push_back((ends_.empty() ? 0 : ends_.back()) + part.to.size());
   }
   for (std::size_t i = 0; i < readings_.size() && with_headers; ++i)
     for (std::size_t file = 0; file < readings_[i].headers.size(); ++file)
@@ -110,7 +111,7 @@ void PartReader::read(const PartOfFile& chunk, std::span<std::byte> memory) {
 /// Where the page cache is the way, the disk is asked for more than is read now.
 void PartReader::read_ahead() {
   for (PartOfFile part{}; next_ahead(part);)
-    if (const FileReader& file = file_of(part); !file.can_read_directly())
+    if (const FileReader& file = file_of(part); !file.reads_directly())
       file.read_ahead(part.offset, part.to.size());
 }
 
@@ -126,16 +127,20 @@ bool PartReader::next(PartOfFile& chunk) {
   part.offset += chunk.to.size();
   if (part.former) part.former += chunk.to.size();
   begun_ += chunk.to.size();
-  ahead_ = std::max(ahead_, first_ + 1);
   return true;
 }
 
 /// Takes the next bytes that the disk shall be asked for, while few are on their way.
 bool PartReader::next_ahead(PartOfFile& part) {
   const std::lock_guard lock(mutex_);
+  asked_ = std::max(asked_, begun_);
+  while (ahead_ < parts_.size() && ends_[ahead_] <= asked_) ++ahead_;
   if (ahead_ == parts_.size() || asked_ >= begun_ + bytes_ahead) return false;
-  part = parts_[ahead_++];
-  asked_ = std::max(asked_, begun_) + part.to.size();
+  part = parts_[ahead_];
+  const std::uint64_t rest = ends_[ahead_] - asked_;
+  part.offset += part.to.size() - rest;
+  part.to = part.to.last(rest).first(std::min<std::uint64_t>(rest, chunk_bytes));
+  asked_ += part.to.size();
   return true;
 }
 

@@ -71,8 +71,9 @@ class PartReader {
   std::mutex mutex_;  // of what follows, while threads run
   std::condition_variable progressed_;
   std::vector<PartOfFile> parts_;        // what nobody has begun of each
+  std::vector<std::uint64_t> ends_;      // of them, in bytes of all from the first one on
   std::size_t first_ = 0;                // of them that is not done
-  std::size_t ahead_ = 0;                // of them that the disk was not asked for
+  std::size_t ahead_ = 0;                // of them that the disk was not asked for in full
   std::uint64_t begun_ = 0, asked_ = 0;  // bytes
   std::vector<std::uint64_t> left_;      // bytes of each round that are not there
   std::vector<Contributions> sums_;      // of each reading

@@ -8,6 +8,7 @@
 #include "checkpoint/part_reader.hpp"
 #include "checkpoint/share.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/comm/host_values.hpp"
 #include "lockstep/parallel/writable_buffer.hpp"
 #include "tensor/background_reads.hpp"
 
@@ -17,7 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t round_bytes = std::uint64_t{8} << 20;  // of each rank, before an exchange
-constexpr std::size_t batch_size = 64;                         // exchanges that begin as one
+constexpr std::size_t rounds_between_words = 4;
+constexpr std::size_t batch_size = 64;  // exchanges that begin as one
 
 /// Bytes of a tensor that one rank reads.
 struct Item {
@@ -45,11 +47,11 @@ std::vector<Item> items_of(std::span<const Reading> readings, bool in_place, Wan
   return items;
 }
 
-/// What a rank reads of what all want between one exchange and the next.
-std::vector<Round> rounds_of(std::span<const Reading> readings, bool in_place, int rank, int size) {
+/// What a rank reads of some items between one exchange, or word to the others, and the next.
+std::vector<Round> rounds_of(const std::vector<Item>& items) {
   std::vector<Round> rounds;
   std::uint64_t used = round_bytes;
-  for (Item item : items_of(readings, in_place, Wanted::by_all, rank, size)) {
+  for (Item item : items) {
     Extent& rest = item.extent;
     while (rest.bytes > 0) {
       if (used == round_bytes) {
@@ -66,6 +68,11 @@ std::vector<Round> rounds_of(std::span<const Reading> readings, bool in_place, i
     }
   }
   return rounds;
+}
+
+/// Of what all want.
+std::vector<Round> rounds_of(std::span<const Reading> readings, bool in_place, int rank, int size) {
+  return rounds_of(items_of(readings, in_place, Wanted::by_all, rank, size));
 }
 
 /// The same of all ranks: what each exchange consists of.
@@ -86,20 +93,30 @@ std::span<std::byte> place_of(std::span<const Reading> readings, const Item& ite
   return {static_cast<std::byte*>(tensor.data_ptr()) + item.extent.from, item.extent.bytes};
 }
 
-/// All that a rank reads of tensors that training has.
-std::vector<Item> own_items_in_place(std::span<const Reading> readings, int rank, int size) {
-  std::vector<Item> items = items_of(readings, true, Wanted::in_ranges, rank, size);
-  for (const Round& round : rounds_of(readings, true, rank, size))
-    std::ranges::copy(round, std::back_inserter(items));
-  return items;
+/// What a rank reads of tensors that training has, and of those of which it wants its own range:
+/// nobody waits for that.
+std::vector<Round> own_rounds(std::span<const Reading> readings, int rank, int size) {
+  std::vector<Item> items;
+  for (const auto& [in_place, wanted] :
+       {std::pair(false, Wanted::in_ranges), std::pair(true, Wanted::in_ranges),
+        std::pair(true, Wanted::by_all)})
+    std::ranges::copy(items_of(readings, in_place, wanted, rank, size), std::back_inserter(items));
+  return rounds_of(items);
 }
 
-/// Memory for what the items' places have now, once nobody reads those in the background.
-std::byte* reserve_former(std::span<const Reading> readings, std::span<const Item> items,
+bool is_in_place(std::span<const Reading> readings, const Item& item) {
+  return readings[item.reading].in_place[item.extent.tensor];
+}
+
+/// Memory for what the places of tensors that training has have now, once nobody reads those in the
+/// background.
+std::byte* reserve_former(std::span<const Reading> readings, std::span<const Round> rounds,
                           Staging& staging) {
   std::uint64_t bytes = 0;
-  for (const Item& item : items) bytes += item.extent.bytes;
-  staging.reserve(bytes, items.empty() ? 0 : 1);
+  for (const Round& round : rounds)
+    for (const Item& item : round)
+      if (is_in_place(readings, item)) bytes += item.extent.bytes;
+  staging.reserve(bytes, bytes > 0 ? 1 : 0);
   for (const Reading& reading : readings)
     for (std::size_t i = 0; i < reading.tensors.size(); ++i)
       if (reading.in_place[i]) wait_for_reads(reading.tensors[i]);
@@ -132,6 +149,19 @@ PartOfFile part_of(std::span<const Reading> readings, const Item& item, std::siz
           .round = round};
 }
 
+/// Where rounds are that no exchange waits for, all ranks wait for each other now and then: they
+/// would take one whose disk is slow for one that does not answer.
+void wait_for_own_rounds(comm::Communicator& group, PartReader& reader, std::size_t first,
+                         std::size_t count) {
+  if (group.size() == 1) return;
+  const std::int64_t most = comm::all_reduce_scalar(group, static_cast<std::int64_t>(count),
+                                                    comm::ReduceOp::max(), "how long ranks read");
+  for (std::size_t i = 0; i < static_cast<std::size_t>(most); i += rounds_between_words) {
+    reader.wait_for(first + i);
+    group.barrier().wait();
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> read_and_exchange(comm::Communicator& group, const fs::path& checkpoint,
@@ -139,31 +169,32 @@ std::vector<std::string> read_and_exchange(comm::Communicator& group, const fs::
                                            std::vector<FormerValues>& former) {
   const int rank = group.rank(), size = group.size();
   const std::vector<Round> rounds = rounds_of(readings, false, rank, size);
+  const std::vector<Round> own = own_rounds(readings, rank, size);
   const auto exchanges = exchanges_of(readings, false, size > 1 ? size : 0);
-  const std::size_t last = std::max(rounds.size(), exchanges.size());  // for what no exchange needs
+  const std::size_t first_own = std::max(rounds.size(), exchanges.size());
   std::vector<PartOfFile> parts;
   for (std::size_t i = 0; i < rounds.size(); ++i)
     for (const Item& item : rounds[i]) parts.push_back(part_of(readings, item, i));
-  for (const Item& item : items_of(readings, false, Wanted::in_ranges, rank, size))
-    parts.push_back(part_of(readings, item, last));
   run_on_all(group, "memory to read a checkpoint", [&] {
-    const std::vector<Item> items = own_items_in_place(readings, rank, size);
-    std::byte* next = reserve_former(readings, items, staging);
-    for (const Item& item : items) {
-      parts.push_back(part_of(readings, item, last, next));
-      next += item.extent.bytes;
-    }
+    std::byte* next = reserve_former(readings, own, staging);
+    for (std::size_t i = 0; i < own.size(); ++i)
+      for (const Item& item : own[i]) {
+        const bool changes = is_in_place(readings, item);
+        parts.push_back(part_of(readings, item, first_own + i, changes ? next : nullptr));
+        if (changes) next += item.extent.bytes;
+      }
     former = std::vector<FormerValues>(readings.size());
   });
-  PartReader own(checkpoint, readings, std::move(parts), rank == 0, former);
+  PartReader reader(checkpoint, readings, std::move(parts), rank == 0, former);
   // A rank whose reads fail goes on: the others are told at the end.
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
-    own.wait_for(i);
+    reader.wait_for(i);
     exchange(group, readings, exchanges[i]);
   }
+  wait_for_own_rounds(group, reader, first_own, own.size());
   std::vector<std::string> sums;
   run_on_all(group, "parts of a checkpoint are read", [&] {
-    for (const Contributions& each : own.sums()) sums.push_back(each.pack());
+    for (const Contributions& each : reader.sums()) sums.push_back(each.pack());
   });
   return sums;
 }

@@ -33,6 +33,7 @@ struct FileCalls {
   int (*resize)(int descriptor, off_t size) = &::ftruncate;
   ssize_t (*pwrite)(int descriptor, const void* data, size_t size, off_t offset) = &::pwrite;
   ssize_t (*pread)(int descriptor, void* data, size_t size, off_t offset) = &::pread;
+  int (*advise)(int descriptor, off_t offset, off_t size, int advice) = &::posix_fadvise;
 };
 
 /// What the process uses. Only tests change it.

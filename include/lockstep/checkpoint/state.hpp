@@ -29,8 +29,8 @@ struct Piece {
   bool copied_later = false;
   /// Whether `load`, given this tensor itself or a view of it, leaves it where it is. Contiguous
   /// ones on the CPU are then given to `load` in the place of new ones: training needs no second
-  /// copy of them. Their values are all there when all ranks have taken the state's others; what
-  /// they had before comes back if a rank refuses the state.
+  /// copy of them. A part of the values is there when `load` is called, and all are when all ranks
+  /// have taken the state's others; what they had before comes back if a rank refuses the state.
   bool loads_in_place = false;
 };
 
