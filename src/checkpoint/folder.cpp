@@ -134,7 +134,7 @@ std::vector<Damage> verify_latest(const fs::path& folder) {
 
 void prune(const fs::path& folder, int keep, bool keep_best) {
   LOCKSTEP_CHECK(keep >= 1, InvalidArgument, "keep ", keep, " checkpoints; give 1 or more");
-  const RunFolder own(folder, 0);
+  RunFolder own(folder, 0);
   const auto last = newest(folder);
   if (!last) return;
   std::optional<std::int64_t> whole;

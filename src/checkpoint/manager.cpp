@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
+#include <future>
 #include <span>
 #include <system_error>
 #include <thread>
@@ -105,7 +106,8 @@ struct Manager::State {
   Snapshot snapshot;
   SameStates states{"a checkpoint, which all ranks save"};
   std::optional<MemorySnapshots> memory;
-  std::thread writer;
+  std::thread writer;                       // behind the save deletes what is not kept
+  std::future<void> written;                // the save is, or has failed
   bool is_under_way = false;                // a save that nobody has waited for
   std::optional<std::int64_t> kept, saved;  // by `keep`; the last step that was
   std::string refusal;                      // of this rank, to the writer
@@ -136,7 +138,8 @@ struct Manager::State {
   void prepare();
   void end_preparing();
   void start_writer();
-  void write();
+  void end_writer();
+  void write() noexcept;
   void note_read_back(Finding finding);
   void ask_read_back();
   void prune();
@@ -230,15 +233,27 @@ void Manager::State::end_preparing() {
 // Without a thread nothing is saved; the other ranks' writers hear of it.
 void Manager::State::start_writer() {
   is_under_way = true;
-  const std::string problem = error_of([&] { writer = std::thread([this] { write(); }); });
+  const std::string problem = error_of([&] {
+    std::packaged_task<void()> writes([this] { write(); });
+    written = writes.get_future();
+    writer = std::thread([this, writes = std::move(writes)]() mutable {
+      writes();
+      if (folder) folder->delete_left();
+    });
+  });
   if (problem.empty()) return;
   later.finish();
   if (refusal.empty()) refusal = detail::concat("no thread could be started: ", problem);
+  written = {};
   write();
 }
 
+void Manager::State::end_writer() {
+  if (writer.joinable()) writer.join();
+}
+
 // Runs beside training: whatever happens is kept for `wait`.
-void Manager::State::write() {
+void Manager::State::write() noexcept {
   const Clock::time_point start = Clock::now();
   const std::string problem = error_of([&] {
     const SharedStates& all = states.answer(*group);
@@ -315,6 +330,7 @@ Manager::Manager(fs::path folder, const CommunicatorPtr& group, ManagerOptions o
 Manager::~Manager() {
   state_->end_preparing();
   wait();
+  state_->end_writer();
   state_->read_back.cancel();
   if (state_->memory && state_->saved && state_->saved >= state_->memory->last())
     state_->memory->remove();
@@ -336,6 +352,7 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   comm::tell_step(step);
   state.last_save = Clock::now();
   wait();
+  state.end_writer();
   state.read_back.cancel();
   state.end_preparing();
   std::exception_ptr failure;
@@ -393,7 +410,7 @@ bool Manager::wait() {
   if (std::exchange(state_->is_under_way, false)) {
     const comm::LongWork waiting;
     state_->throttle.hurry();
-    if (state_->writer.joinable()) state_->writer.join();
+    if (state_->written.valid()) state_->written.get();
     state_->error = std::exchange(state_->writer_error, {});
     if (state_->error.empty()) state_->saved = state_->snapshot.step;
   }
@@ -437,6 +454,7 @@ const LoadReport& Manager::load_report() const noexcept { return state_->report;
 
 std::optional<std::int64_t> Manager::load_newest() {
   wait();
+  state_->end_writer();
   comm::Communicator& group = *state_->group;
   state_->states.check(group, state_->registry);
   if (state_->memory)

@@ -95,8 +95,9 @@ void cut(const Segment& segment, std::vector<Chunk>& chunks) {
 }
 
 /// Writes chunks in their order, each once its bytes are copied. Two threads do: while one sums up
-/// what it will write next, the disk has the other's. They have a low priority, and the caller, who
-/// exchanges with other ranks, keeps its own: it may hold what training waits for.
+/// what it will write next, the disk has the other's. They have a low priority unless somebody
+/// waits for them: else they would wait for the copies to end. The caller, who exchanges with other
+/// ranks, keeps its own: it may hold what training waits for.
 class PartWriter {
  public:
   PartWriter(const fs::path& saving, const Snapshot& snapshot, bool is_first, LaterCopies& later,
@@ -119,7 +120,7 @@ class PartWriter {
       work();
     } else {
       const auto work_beside = [this] {
-        yield_to_training();
+        if (!throttle_.hurries()) yield_to_training();
         work();
       };
       const std::jthread first(work_beside), second(work_beside);

@@ -115,8 +115,7 @@ void Retained::note_saved(const Snapshot& snapshot) {
   metrics_[snapshot.step] = snapshot.metric;
 }
 
-void Retained::prune(const RunFolder& folder, const ManagerOptions& options,
-                     const Snapshot& saved) {
+void Retained::prune(RunFolder& folder, const ManagerOptions& options, const Snapshot& saved) {
   look();
   Retention stay{.keep_last = options.keep_last,
                  .keep_every = options.keep_every,

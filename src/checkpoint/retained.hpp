@@ -41,7 +41,7 @@ class Retained {
   /// A checkpoint was saved, maybe over another.
   void note_saved(const Snapshot& snapshot);
   /// Deletes what shall not stay beside the one that was saved last.
-  void prune(const RunFolder& folder, const ManagerOptions& options, const Snapshot& saved);
+  void prune(RunFolder& folder, const ManagerOptions& options, const Snapshot& saved);
 
  private:
   void look();

@@ -122,6 +122,8 @@ RunFolder::RunFolder(fs::path folder, int seconds) : folder_(std::move(folder)) 
   clean_up();
 }
 
+RunFolder::~RunFolder() { delete_left(); }
+
 void RunFolder::lock(int seconds) {
   const fs::path path = folder_ / lock_name;
   lock_ = io::FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
@@ -219,6 +221,7 @@ void RunFolder::clean_up() const {
 
 std::string RunFolder::begin(std::int64_t step) {
   check_generation();
+  delete_left();  // makes room
   const std::string name =
       detail::concat(saving_prefix, name_of_step(step), "-", generation_, "-", ++saves_);
   saving_ = folder_ / name;
@@ -228,7 +231,7 @@ std::string RunFolder::begin(std::int64_t step) {
   return name;
 }
 
-void RunFolder::commit(std::int64_t step) const {
+void RunFolder::commit(std::int64_t step) {
   const fs::path& saving = saving_;
   const fs::path place = folder_ / name_of_step(step),
                  old = folder_ / detail::concat(old_prefix, name_of_step(step));
@@ -246,9 +249,7 @@ void RunFolder::commit(std::int64_t step) const {
     undo(saving, place, old, replaces);
     throw;
   }
-  std::error_code ignored;
-  fs::remove_all(saving, ignored);  // where both were exchanged, the one before
-  fs::remove_all(old, ignored);
+  if (replaces) left_.insert(left_.end(), {saving, old});  // where both were exchanged, the first
 }
 
 void RunFolder::discard() const noexcept {
@@ -257,17 +258,25 @@ void RunFolder::discard() const noexcept {
 }
 
 // A checkpoint that is half deleted shall not look like one.
-void RunFolder::remove(const fs::path& checkpoint) const {
+void RunFolder::remove(const fs::path& checkpoint) {
   const fs::path deleting =
       folder_ / detail::concat(deleting_prefix, checkpoint.filename().string());
   std::error_code ignored;
   fs::remove_all(deleting, ignored);
   if (file_calls.rename(checkpoint.c_str(), deleting.c_str()) != 0)
     throw FileError("rename", checkpoint, errno);
-  fs::remove_all(deleting, ignored);
+  left_.push_back(deleting);
 }
 
-void RunFolder::prune(const Retention& retention, std::int64_t newest) const {
+void RunFolder::delete_left() noexcept {
+  for (const fs::path& each : left_) {
+    std::error_code ignored;  // the next start tries again
+    fs::remove_all(each, ignored);
+  }
+  left_.clear();
+}
+
+void RunFolder::prune(const Retention& retention, std::int64_t newest) {
   std::vector<Found> found = list(folder_);
   std::erase_if(found, [&](const Found& each) {
     return each.step == newest ||

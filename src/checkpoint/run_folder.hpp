@@ -36,6 +36,10 @@ class RunFolder {
   /// @param seconds how long to wait for another that has it.
   /// @throws InvalidArgument if that has it still; io::FileError.
   RunFolder(std::filesystem::path folder, int seconds);
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+  /// Deletes what is left to delete.
+  ~RunFolder();
 
   /// Which taking of the folder this is: 1 for the first.
   std::uint64_t generation() const noexcept { return generation_; }
@@ -53,21 +57,25 @@ class RunFolder {
   /// Gives that folder its place, durably, and then the name of the newest checkpoint. Files in it
   /// are synced already.
   /// @throws InvalidArgument if another generation has taken the folder meanwhile.
-  void commit(std::int64_t step) const;
+  void commit(std::int64_t step);
   /// Removes what `begin` made.
   void discard() const noexcept;
   /// @throws InvalidArgument if it has vanished.
   void check_is_there() const;
-  /// Deletes checkpoints that shall not stay; never the one committed last.
-  void prune(const Retention& retention, std::int64_t newest) const;
+  /// Takes checkpoints that shall not stay away; never the one committed last. Their bytes go with
+  /// `delete_left`.
+  void prune(const Retention& retention, std::int64_t newest);
+  /// Deletes what `commit` and `prune` have taken away, which may take as long as writing it.
+  void delete_left() noexcept;
 
  private:
   void lock(int seconds);
   void check_generation() const;
   void clean_up() const;
-  void remove(const std::filesystem::path& checkpoint) const;
+  void remove(const std::filesystem::path& checkpoint);
 
   std::filesystem::path folder_, saving_;
+  std::vector<std::filesystem::path> left_;
   io::FileDescriptor lock_;
   std::string token_;
   std::uint64_t generation_ = 0, saves_ = 0;

@@ -63,8 +63,7 @@ void check_parts(const Snapshot& snapshot, std::span<const Written> all) {
 }
 
 /// What rank 0 does when all parts are written.
-void finish(const RunFolder& folder, const Snapshot& snapshot,
-            std::span<const std::string> messages) {
+void finish(RunFolder& folder, const Snapshot& snapshot, std::span<const std::string> messages) {
   const fs::path& saving = folder.saving();
   std::vector<Written> all;
   for (const std::string& message : messages) all.push_back(unpack(message));

@@ -32,6 +32,11 @@ void Throttle::hurry() {
   hurried_.notify_all();
 }
 
+bool Throttle::hurries() const {
+  const std::lock_guard lock(mutex_);
+  return hurries_;
+}
+
 void Throttle::spend(double seconds) {
   const std::lock_guard lock(mutex_);
   spent_ += seconds;

@@ -21,6 +21,8 @@ class Throttle {
   void begin(double longest);
   /// What is under way, and what follows until the next `begin`, shall be done as soon as possible.
   void hurry();
+  /// Whether somebody waits.
+  bool hurries() const;
   /// Counts processor time that the save has taken.
   void spend(double seconds);
   /// Sleeps until what was spent is a small share of the time since `begin`, or somebody hurries.

@@ -29,7 +29,7 @@ class RetainedTest : public ::testing::Test {
   }
   /// @return the steps of what stays.
   std::vector<std::int64_t> save(Retained& retained, std::int64_t step, double metric,
-                                 bool read_back = true) const {
+                                 bool read_back = true) {
     write(step, metric);
     Snapshot snapshot;
     snapshot.step = step;
@@ -40,7 +40,7 @@ class RetainedTest : public ::testing::Test {
   }
 
   const testing::TemporaryFolder folder_;
-  const RunFolder run_{folder_ / "run", 0};
+  RunFolder run_{folder_ / "run", 0};
 };
 
 TEST_F(RetainedTest, TheBestThatIsWholeStaysUntilABetterOneIsKnownToBe) {

@@ -51,6 +51,47 @@ TEST(RunFolder, GivesEverySaveANameThatNoFolderHad) {
   }
 }
 
+TEST(RunFolder, WhatPruneTakesAwayIsNoCheckpointAnyMoreAndDeletedBehind) {
+  const testing::TemporaryFolder folder;
+  const auto deleting = folder / "run/.deleting-step-1";
+  with_manager(folder, [&](Manager& manager, std::int64_t&) { manager.save(1); });
+  with_manager(folder, [&](Manager& manager, std::int64_t&) { manager.save(2); });
+  for (const bool is_told : {true, false}) {
+    SCOPED_TRACE(is_told);
+    std::filesystem::create_directory(folder / "run/step-1");
+    folder.write("run/step-1/manifest.json", "{}");
+    {
+      RunFolder run(folder / "run", 0);
+      run.prune({.keep_last = 1}, 2);
+      EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::ElementsAre(2));
+      EXPECT_TRUE(std::filesystem::exists(deleting));
+      if (is_told) {
+        run.delete_left();
+        EXPECT_FALSE(std::filesystem::exists(deleting));
+      }
+    }
+    EXPECT_FALSE(std::filesystem::exists(deleting));
+  }
+}
+
+TEST(RunFolder, HasNothingButCheckpointsBehindAManager) {
+  const testing::TemporaryFolder folder;
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 4;
+    Manager manager(folder / "run", group, {.keep_last = 1, .read_back = false});
+    manager.add("value", value);
+    for (const std::int64_t step : {1, 2, 2, 3}) {
+      manager.save(step);
+      ASSERT_TRUE(manager.wait()) << manager.error();
+      EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::ElementsAre(step));
+    }
+  });
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "run"))
+    names.insert(entry.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{".lock", "latest", "step-3"}));
+}
+
 TEST(RunFolder, PruneLeavesTheBestUnlessItIsTold) {
   const testing::TemporaryFolder folder;
   testing::run_job(1, [&](const CommunicatorPtr& group) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/checkpoint/folder.hpp"
@@ -38,6 +39,23 @@ inline std::vector<std::int64_t> steps_in(const std::filesystem::path& folder) {
   std::vector<std::int64_t> steps;
   for (const checkpoint::Found& each : checkpoint::list(folder)) steps.push_back(each.step);
   return steps;
+}
+
+/// Waits until what a save has taken out of a run's folder is deleted, which it does behind the
+/// save.
+inline void wait_until_deleted(const std::filesystem::path& folder) {
+  const auto is_left = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with(".deleting-") || name.starts_with(".saving-") ||
+          name.starts_with(".old-"))
+        return true;
+    }
+    return false;
+  };
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20 * timeout_multiplier);
+  while (is_left() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 }  // namespace lockstep::testing

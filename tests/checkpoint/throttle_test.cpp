@@ -29,9 +29,11 @@ TEST(Throttle, NothingRestsWhileSomebodyWaitsForTheSave) {
   Throttle throttle;
   throttle.begin(20);
   throttle.spend(1000);
+  EXPECT_FALSE(throttle.hurries());
   std::thread waiting([&] { throttle.hurry(); });
   EXPECT_LT(seconds_of_rest(throttle), 15);
   waiting.join();
+  EXPECT_TRUE(throttle.hurries());
   throttle.spend(1000);
   EXPECT_LT(seconds_of_rest(throttle), 15);
 }

@@ -80,6 +80,7 @@ TEST_P(UnsyncedData, LostAtAnyCallLeavesTheNewestOrTheOneBefore) {
         run.checkpoints().save(step);
         EXPECT_EQ(run.checkpoints().error(), "");
         if (group->rank() == 0) {
+          testing::wait_until_deleted(folder / "disk/run");
           saves.push_back({.goes_on_from = last,
                            .in_midst = durable.take_crashes(),
                            .behind = durable.crash_now()});
