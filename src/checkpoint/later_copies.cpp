@@ -1,9 +1,9 @@
 #include "checkpoint/later_copies.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "checkpoint/stream_copy.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "runtime/background_failure.hpp"
 
@@ -73,7 +73,7 @@ void LaterCopies::copy(const Copy& each) {
   }
   for (std::size_t at = 0; at < each.to.size();) {
     const auto slice = each.to.subspan(at, std::min(each.to.size() - at, slice_bytes));
-    std::memcpy(slice.data(), each.from + at, slice.size());
+    stream_copy(slice, each.from + at);
     at += slice.size();
     reach(slice.data() + slice.size());
   }

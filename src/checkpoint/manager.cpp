@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/background_thread.hpp"
 #include "checkpoint/check_options.hpp"
 #include "checkpoint/contents.hpp"
 #include "checkpoint/exchange.hpp"
@@ -213,15 +212,13 @@ void Manager::State::reserve() {
 }
 
 /// Gets the memory of a snapshot beside training, so that the first save takes no longer than the
-/// others. What fails, fails again when that is taken, and is told.
+/// others. At the priority of training: where ranks have no processor to spare, it would else not
+/// have it by then. What fails, fails again when that is taken, and is told.
 void Manager::State::prepare() {
   is_prepared = true;
   error_of([this] {
     reserve();
-    preparer = std::thread([this] {
-      yield_to_training();
-      staging.touch(is_wanted);
-    });
+    preparer = std::thread([this] { staging.touch(is_wanted); });
   });
 }
 
