@@ -72,10 +72,12 @@ class Disk {
         blocks_(std::max(1L, std::lround(megabytes * 1e6 / block))) {
     std::filesystem::create_directories(folder);
   }
-  ~Disk() { std::filesystem::remove(file_); }
+  ~Disk() { remove(); }
   Disk(const Disk&) = delete;
   Disk& operator=(const Disk&) = delete;
 
+  /// So that the next write makes a new one, as a save does.
+  void remove() const { std::filesystem::remove(file_); }
   double gigabytes() const { return double(blocks_) * block / 1e9; }
   void write() const { dd("if=/dev/zero of=" + file_ + " oflag=direct conv=fsync"); }
   void read() const { dd("if=" + file_ + " of=/dev/null iflag=direct"); }
@@ -190,6 +192,7 @@ int run(ls::Session& session, const Options& options) {
   const auto part = static_cast<std::size_t>(megabytes * 1e6 / session.size());
   std::vector<char> from(part, 1), to(part, 2);
   for (std::int64_t round = 1; round <= options.rounds; ++round) {
+    disk.remove();
     const double disk_write = slowest(world, [&] { disk.write(); });
     const double disk_read = slowest(world, [&] { disk.read(); });
     const double copy = slowest(world, [&] { std::memcpy(to.data(), from.data(), part); });

@@ -30,6 +30,11 @@ from ranks import HERE, Ranks
 BLOCK = 8 << 20
 
 
+def remove_files(files):
+    for file in files:
+        pathlib.Path(file).unlink(missing_ok=True)
+
+
 class Disk:
     """dd of each rank's share, from as many processes at once."""
 
@@ -51,18 +56,22 @@ class Disk:
         return self.gigabytes / (int(nanoseconds) * 1e-9)
 
     def write(self):
+        """Into new files, as a save does."""
+        remove_files(self.files)
         return self.run("if=/dev/zero of={} oflag=direct conv=fsync")
 
     def read(self):
         return self.run("if={} of=/dev/null iflag=direct")
 
 
-def take_turns(disk, ours, peer, gigabytes, options):
-    """One round's figures in each row."""
+def take_turns(disk, ours, peer, peer_folder, gigabytes, options):
+    """One round's figures in each row. All write new files: what a disk takes to give up those of the
+    round before counts with none."""
     rows = []
     for _ in range(options.rounds):
         row = {"dd_write": disk.write(), "dd_read": disk.read(), "copy": ours.ask("copy")[0]}
         row |= {"save": ours.ask("save")[0], "load": ours.ask("load")[0]}
+        remove_files(peer_folder.iterdir())
         row |= {"peer_save": peer.ask("save")[0], "peer_load": peer.ask("load")[0]}
         for name, disk_rate in (("save", "dd_write"), ("load", "dd_read")):
             for each in (row[name], row["peer_" + name]):
@@ -88,7 +97,9 @@ def measure_saves(size, options):
         disk = Disk(folder, size, state_bytes)
         first, peer_first = ([ranks.ask("first")[0], ranks.ask("load")[0]]
                              for ranks in (ours, peer))
-        rounds = take_turns(disk, ours, peer, state_bytes / 1e9, options)
+        rounds = take_turns(disk, ours, peer, pathlib.Path(folder, "peer", "saved"),
+                            state_bytes / 1e9, options)
+        stalls = [ours.ask("stalls")[0] for _ in range(options.training_rounds)]
         checksums = ours.ask("checksums")[0]
         beside = [{"ours": ours.ask("beside")[0], "peer": peer.ask("beside")[0]}
                   for _ in range(options.training_rounds)]
@@ -99,7 +110,8 @@ def measure_saves(size, options):
         shutil.rmtree(folder)
     return {"benchmark": "checkpoint beside dd and PyTorch", "ranks": size,
             "state_mb": state_bytes / 1e6, "first": first, "peer_first": peer_first,
-            "rounds": rounds, "checksums": checksums, "beside": beside}
+            "rounds": rounds, "checksums": checksums, "stalls": stalls,
+            "beside": beside}
 
 
 def several(values, digits=2):
@@ -123,6 +135,10 @@ def rows_of(line):
     ours = [each["ours"] for each in line["beside"]]
     peer = [each["peer"] for each in line["beside"]]
     copy = statistics.median(each["copy"]["seconds"] for each in rounds)
+
+    def stalls(key):
+        return several([each[key] / copy for each in line["stalls"]])
+
     share = line["state_mb"] / size
 
     def of(values, *keys, scale=1, digits=2):
@@ -168,7 +184,8 @@ def rows_of(line):
         ("call of a save, of a step", "<= 0.01",
          *(several([each["call"] / each["step"] for each in times], 3) for times in (ours, peer))),
         ("stall (the call, and what the step behind it takes longer), of the copy", "<= 1.05",
-         *(several([each["stall"] / copy for each in times]) for times in (ours, peer))),
+         stalls("seconds"), several([each["stall"] / copy for each in peer])),
+        ("the same of the first save", "<= 1.05", stalls("first"), ""),
         ("a step, ms", "", *each_of("step", scale=1e3, digits=0)),
         ("files are written for, s", "", *each_of("seconds")),
         ("training's speed meanwhile", ">= 0.95", *each_of("speed")),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,7 +29,7 @@
 
 namespace lockstep::benchmark {
 
-/// Answers "first", "copy", "save", "load", "checksums" and "beside".
+/// Answers "first", "copy", "save", "load", "checksums", "beside" and "stalls".
 class CheckpointRequests {
  public:
   CheckpointRequests(Session& session, const std::filesystem::path& folder,
@@ -40,7 +42,7 @@ class CheckpointRequests {
         from_(share_, std::byte{1}),
         to_(share_, std::byte{2}),
         // What is read back would be read beside the peer's turns; `beside` has it.
-        checkpoints_(folder / "saved", group_, {.keep_last = 1, .read_back = false}) {
+        checkpoints_(checkpoints_folder(), group_, {.keep_last = 1, .read_back = false}) {
     training_.add_to(checkpoints_);
     for (int i = 0; i < 3; ++i) training_.step();
   }
@@ -53,8 +55,9 @@ class CheckpointRequests {
     if (request == "load") return load();
     if (request == "checksums") return checksums();
     if (request == "beside") return beside();
+    if (request == "stalls") return stalls();
     LOCKSTEP_THROW(InvalidArgument, "no request '", request,
-                   "'; there are first, copy, save, load, checksums and beside");
+                   "'; there are first, copy, save, load, checksums, beside and stalls");
   }
 
  private:
@@ -72,14 +75,25 @@ class CheckpointRequests {
     return largest(world_, memory_mb("VmHWM") - before);
   }
 
+  double timed_step() {
+    return slowest(world_, [&] { training_.step(); });
+  }
+
+  /// @return how long each step took.
+  std::vector<double> come_to_first(checkpoint::Manager& manager) {
+    std::vector<double> steps;
+    for (int i = 0; i < first_steps; ++i) {
+      manager.save_if_due(i);  // the first call begins to get the memory
+      steps.push_back(timed_step());
+    }
+    return steps;
+  }
+
   /// The first save of the process, as a training loop comes to it: asked behind each step.
   nlohmann::json first() {
     nlohmann::json result;
     const double memory = memory_of([&] {
-      for (int i = 0; i < first_steps; ++i) {
-        checkpoints_.save_if_due(i);  // the first call begins to get the memory
-        training_.step();
-      }
+      come_to_first(checkpoints_);
       result = save();
     });
     result["memory_mb"] = memory;
@@ -94,11 +108,24 @@ class CheckpointRequests {
       call = seconds([&] { checkpoints_.save(++step_); });
       if (!checkpoints_.wait()) throw Error(checkpoints_.error());
     });
+    wait_until_deleted(checkpoints_folder());
     return {{"seconds", whole}, {"call", largest(world_, call)}};
   }
 
+  std::filesystem::path checkpoints_folder() const { return folder_ / "saved"; }
+
+  /// The checkpoint that a save has replaced is deleted behind it: not beside what comes next.
+  static void wait_until_deleted(const std::filesystem::path& folder) {
+    const auto is_left = [&] {
+      for (const auto& entry : std::filesystem::directory_iterator(folder))
+        if (entry.path().filename().string().starts_with(".deleting-")) return true;
+      return false;
+    };
+    while (is_left()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+
   std::filesystem::path newest() const {
-    return folder_ / "saved" / ("step-" + std::to_string(step_));
+    return checkpoints_folder() / ("step-" + std::to_string(step_));
   }
 
   void drop_cache() const {
@@ -157,15 +184,36 @@ class CheckpointRequests {
     return {{"seconds", median_of(with)}, {"without", median_of(without)}};
   }
 
+  /// What training stands still for behind the first save of a manager, and behind later ones: the
+  /// call, and what the step behind it takes longer than the median one.
+  nlohmann::json stalls() {
+    checkpoint::Manager manager(folder_ / "stalls", group_, {.keep_last = 1, .read_back = false});
+    training_.add_to(manager);
+    std::vector<double> idle = come_to_first(manager);
+    const auto call_and_step = [&] {
+      const double call = slowest(world_, [&] { manager.save(++step_); });
+      const double both = call + timed_step();
+      if (!manager.wait()) throw Error(manager.error());
+      wait_until_deleted(folder_ / "stalls");
+      for (int i = 0; i < 2; ++i) idle.push_back(timed_step());
+      return both;
+    };
+    const double first = call_and_step();
+    std::vector<double> later;
+    for (int i = 0; i < 3; ++i) later.push_back(call_and_step());
+    const double alone = median_of(idle);
+    return {{"seconds", median_of(later) - alone}, {"first", first - alone}, {"step", alone}};
+  }
+
   /// Steps beside a save whose files are written unhurriedly, and read back, and without.
   nlohmann::json beside() {
     std::optional<checkpoint::Manager> manager(std::in_place, folder_ / "beside", group_,
                                                checkpoint::ManagerOptions{.keep_last = 1});
     training_.add_to(*manager);
-    manager->save(++step_);  // gets its memory; `first` tells what a first save takes
+    manager->save(++step_);  // gets its memory; `stalls` tells of a first save
     if (!manager->wait()) throw Error(manager->error());
     std::vector<double> idle, writing, reading;
-    const auto step = [&] { return slowest(world_, [&] { training_.step(); }); };
+    const auto step = [&] { return timed_step(); };
     const auto any = [&](bool own) { return largest(world_, own ? 1 : 0) > 0; };
     for (int i = 0; i < idle_steps; ++i) idle.push_back(step());
     const double call = slowest(world_, [&] { manager->save(++step_); });
@@ -181,7 +229,6 @@ class CheckpointRequests {
     return {{"seconds", sum(writing)},
             {"step", alone},
             {"call", call},
-            {"stall", call + std::max(0.0, writing.front() - alone)},
             {"speed", alone * double(writing.size()) / sum(writing)},
             {"lost", call + sum(writing) - alone * double(writing.size())},
             {"reading_back", sum(reading)},
