@@ -7,6 +7,7 @@
 
 #include "checkpoint/exchange.hpp"
 #include "checkpoint/staging.hpp"
+#include "checkpoint/stream_copy.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -145,7 +146,7 @@ bool PartReader::next_ahead(PartOfFile& part) {
 }
 
 void PartReader::keep_former(const PartOfFile& chunk) {
-  std::memcpy(chunk.former, chunk.to.data(), chunk.to.size());
+  stream_copy({chunk.former, chunk.to.size()}, chunk.to.data());
   const std::lock_guard lock(mutex_);
   former_[chunk.reading].add(chunk.to, chunk.former);
 }
