@@ -48,6 +48,10 @@ struct Loop::State {
   bool warns_of_losses() const {
     return !options.terminate_on_nan && (group->rank() == 0 || !are_losses_alike);
   }
+  bool takes_snapshot() const {
+    const std::int64_t every = options.checkpoints.snapshot_every;
+    return every > 0 && progress.step % every == 0;
+  }
   bool finds_losses_finite();
   bool may_save(const Loop& loop);
 };
@@ -84,9 +88,10 @@ bool Loop::State::finds_losses_finite() {
   return !is_not_finite;
 }
 
-/// Waits for the last loss where one that is not finite is not to be saved.
+/// Tells of the step that is to be kept: what `on_step` changes is kept with it, and a loss that is
+/// not finite may keep it from being saved.
 bool Loop::State::may_save(const Loop& loop) {
-  if (!options.terminate_on_nan) return true;
+  if (!loop.on_step && !options.terminate_on_nan) return true;
   report.flush(tell(loop));
   return finds_losses_finite();
 }
@@ -118,7 +123,10 @@ void Loop::State::evaluate_and_save(const Loop& loop) {
   const bool is_best = progress.is_due && evaluate(loop);
   if (!checkpoints) return;
   const bool is_kept = is_best && options.checkpoints.keep_best;
-  if (!(is_kept || checkpoints->is_due(progress.step)) || !may_save(loop)) return;
+  const bool is_kept_in_memory = takes_snapshot();  // by `is_due`
+  if (is_kept_in_memory && !may_save(loop)) return;
+  if (!(is_kept || checkpoints->is_due(progress.step))) return;
+  if (!is_kept_in_memory && !may_save(loop)) return;
   if (is_kept) checkpoints->keep(progress.step);
   save(is_kept ? std::optional(progress.evaluation->metric) : std::nullopt);
 }

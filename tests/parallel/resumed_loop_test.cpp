@@ -17,6 +17,7 @@
 #include "lockstep/checkpoint/folder.hpp"
 #include "lockstep/comm/stop_request.hpp"
 #include "lockstep/observe/log.hpp"
+#include "lockstep/tensor/factories.hpp"
 #include "lockstep/train/loop.hpp"
 #include "parallel/small_training.hpp"
 
@@ -99,6 +100,39 @@ TEST(TrainLoop, GoesOnBitwiseFromAnyStepAndStopsAtTheSameOne) {
       EXPECT_EQ(loop.last_evaluation()->step, whole[0].evaluations.back().first);
       EXPECT_EQ(loop.last_evaluation()->metric, whole[0].evaluations.back().second);
     });
+}
+
+TEST(TrainLoop, WhatOnStepChangesIsKeptWithItsStep) {
+  struct Resumed {
+    std::int64_t step = 0, heard = 0;
+    bool operator==(const Resumed&) const = default;
+  };
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "memory");
+  // Up to a step, behind which it dies.
+  const auto play = [&](std::int64_t last, std::int64_t save_every, std::int64_t snapshot_every) {
+    Resumed resumed;
+    run_job(2, [&](const CommunicatorPtr& group) {
+      Loop loop(group,
+                {.steps = 20,
+                 .checkpoint_dir = folder / "run",
+                 .checkpoints = {.interval = checkpoint::SaveInterval::every_steps(save_every),
+                                 .snapshot_every = snapshot_every,
+                                 .snapshot_folder = folder / "memory"}});
+      std::int64_t heard = 0;
+      loop.on_step = [&](const StepReport& step) { heard = step.step; };
+      loop.on_resume = [&](std::int64_t step) {
+        if (group->rank() == 0) resumed = {step, heard};
+      };
+      loop.add("heard", heard);
+      loop.start();
+      while (loop.steps() < last) loop.end_step({full({}, 1.0)});
+    });
+    return resumed;
+  };
+  EXPECT_EQ(play(5, 2, 0), (Resumed{0, 0}));
+  EXPECT_EQ(play(7, 50, 1), (Resumed{4, 4})) << "of a checkpoint";
+  EXPECT_EQ(play(9, 50, 1), (Resumed{7, 7})) << "of a snapshot in memory";
 }
 
 TEST(TrainLoop, GoesOnBitwiseAfterASignalInAnyStep) {

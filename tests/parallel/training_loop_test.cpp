@@ -276,19 +276,27 @@ TEST(TrainLoop, WarnsOnceOfLossesThatAreNotFiniteAnyMore) {
 TEST(TrainLoop, EndsBeforeALossThatIsNotFiniteIsSaved) {
   for (const std::int64_t save_every : {1, 2}) {
     const TemporaryFolder folder;
+    const LoopOptions options{
+        .steps = 9,
+        .terminate_on_nan = true,
+        .checkpoint_dir = folder / "run",
+        .checkpoints = {.interval = checkpoint::SaveInterval::every_steps(save_every),
+                        .snapshot_every = save_every,
+                        .snapshot_folder = folder.path()}};
     run_job(2, [&](const CommunicatorPtr& group) {
-      Loop loop(group,
-                {.steps = 9,
-                 .terminate_on_nan = true,
-                 .checkpoint_dir = folder.path(),
-                 .checkpoints = {.interval = checkpoint::SaveInterval::every_steps(save_every)}});
+      Loop loop(group, options);
       EXPECT_EQ(loop.run([&] {
         return full({}, group->rank() == 1 && loop.steps() >= 4 ? std::nan("") : 1.0);
       }),
                 Loop::not_finite);
       EXPECT_EQ(loop.steps(), 4 + save_every);
     });
-    EXPECT_EQ(checkpoint::newest(folder.path())->step, 4);
+    EXPECT_EQ(checkpoint::newest(folder / "run")->step, 4);
+    run_job(2, [&](const CommunicatorPtr& group) {
+      Loop loop(group, options);
+      loop.start();
+      EXPECT_EQ(loop.steps(), 4) << "a snapshot was taken of a later step";
+    });
   }
 }
 

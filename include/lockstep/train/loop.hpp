@@ -56,8 +56,9 @@ class Loop {
   /// Judges the model: smaller is better, such as a loss or an error rate. That of rank 0 counts.
   /// Its random draws leave the training's as they are; see also Step::evaluation.
   std::function<double()> evaluate;
-  /// Hears of each step that has a loss, one step late, on every rank. Without it none is read from
-  /// a GPU, and so none found not finite, unless options say `terminate_on_nan`.
+  /// Hears of each step that has a loss, on every rank: one step late, but before it is saved, so
+  /// that what this changes is saved with it. Without it no loss is read from a GPU, and so none
+  /// found not finite, unless options say `terminate_on_nan`.
   std::function<void(const StepReport& step)> on_step;
   /// Hears of each evaluation, on every rank.
   std::function<void(const Evaluation& evaluation)> on_evaluation;
