@@ -149,7 +149,8 @@ void ReplicatedModule::check_may_keep_gradients(const std::string& averaging) co
 
 /// Gradients of a group of this rank alone need no collective; weights, accumulation and checks
 /// stay what they are, but concern nobody else.
-void ReplicatedModule::keep_gradients(std::string averaging, std::weak_ptr<const void> life) {
+void ReplicatedModule::keep_gradients(std::string averaging, std::weak_ptr<const void> life,
+                                      std::function<void()> begin) {
   check_may_keep_gradients(averaging);
   auto own = make_reducer(
       group_->split(group_->rank(), 0),
@@ -159,6 +160,7 @@ void ReplicatedModule::keep_gradients(std::string averaging, std::weak_ptr<const
   reducer_ = std::move(own);
   averaging_ = std::move(averaging);
   life_ = std::move(life);
+  begin_ = std::move(begin);
 }
 
 void ReplicatedModule::register_comm_hook(std::shared_ptr<parallel::BucketReduction> hook) {
@@ -222,6 +224,10 @@ ForwardScope ReplicatedModule::record_forward() {
   reducer_->check_usable();
   if (reducer_->gathered()) reducer_->gathered()->check_kept();
   check_same_tensors();
+  if (begin_ && grad_enabled()) {
+    begin_();
+    begin_ = nullptr;
+  }
   if (begins_step() && averaging_.empty() && options_.broadcast_buffers) send_buffers();
   return {*reducer_, only_accumulates() ? parallel::Reducer::Mode::accumulate
                                         : parallel::Reducer::Mode::reduce};

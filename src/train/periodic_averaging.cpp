@@ -72,6 +72,7 @@ PeriodicAveraging::PeriodicAveraging(std::string name, nn::ReplicatedModule& rep
       optimizer_(optimizer),
       group_(replica.group()),
       options_(options),
+      follows_parameters_(has_outer),
       self_(std::make_shared<PeriodicAveraging*>(this)) {
   const NoGradGuard no_recording;
   check_same_options(*group_, name_, options_);
@@ -93,12 +94,35 @@ PeriodicAveraging::PeriodicAveraging(std::string name, nn::ReplicatedModule& rep
                                             .momentum = options_.outer_momentum,
                                             .nesterov = options_.outer_momentum > 0});
   }
-  replica_.keep_gradients(name_, self_);
+  replica_.keep_gradients(name_, self_, [this] { begin(); });
   number_ = parallel::agree_on_number(*group_);
   hook_ = optimizer_.register_step_post_hook([this] { after_step(); });
   group_->implementation().before_leaving(number_, [self = std::weak_ptr(self_)] {
     if (const auto here = self.lock()) (*here)->declare_end();
   });
+}
+
+/// The outer parameters become those of this rank.
+void PeriodicAveraging::take_parameters() {
+  const NoGradGuard no_recording;
+  for (const Fragment& fragment : fragments_)
+    for (const Entry& entry : fragment.entries)
+      if (entry.outer.defined()) Tensor(entry.outer).detach().copy_(wide_value(entry));
+}
+
+/// The model may have been loaded since this was made, and this not.
+void PeriodicAveraging::begin() {
+  if (!follows_parameters_) return;
+  refuse_in_captured_step(name_ + " exchanges parameters before the first step,",
+                          "such steps run eagerly");
+  take_parameters();
+  const NoGradGuard no_recording;
+  std::vector<Tensor> values;
+  for (const Fragment& fragment : fragments_)
+    for (const Entry& entry : fragment.entries)
+      if (entry.outer.defined()) values.push_back(entry.outer.detach());
+  parallel::broadcast_tensors(*group_, values);
+  follows_parameters_ = false;
 }
 
 PeriodicAveraging::~PeriodicAveraging() {
@@ -180,6 +204,7 @@ void PeriodicAveraging::after_step() {
   const NoGradGuard no_recording;
   const autograd::AutocastModeGuard no_casts;
   ++step_;
+  follows_parameters_ = false;
   for (std::size_t f = 0; f < fragments_.size(); ++f)
     if (fragments_[f].is_pending && step_ >= fragments_[f].started + options_.fragment_sync_delay)
       finish(f, options_.fragment_update_alpha);
@@ -253,6 +278,7 @@ void PeriodicAveraging::synchronize() {
   const autograd::AutocastModeGuard no_casts;
   parallel::check_same_value(*group_, "the number of steps of " + name_,
                              static_cast<std::uint64_t>(step_));
+  begin();
   for (std::size_t f = 0; f < fragments_.size(); ++f) {
     if (fragments_[f].is_pending) finish(f, 0);
     if (fragments_[f].started != step_) {

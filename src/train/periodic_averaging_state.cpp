@@ -31,6 +31,7 @@ std::uint64_t hash_of(std::uint64_t hash, const std::string& name, const Tensor&
 
 NamedTensors PeriodicAveraging::state_dict() {
   const NoGradGuard no_recording;
+  if (follows_parameters_) take_parameters();
   NamedTensors state;
   state.emplace_back("step", tensor(step_));
   for (std::size_t f = 0; f < fragments_.size(); ++f) {
@@ -102,6 +103,7 @@ void PeriodicAveraging::take_over(const NamedTensors& state) {
       if (entry.outer.defined()) entry.outer.copy_(*value++);
   }
   step_ = step;
+  follows_parameters_ = false;
 }
 
 checkpoint::TensorState state_of(PeriodicAveraging& averaging) {

@@ -203,6 +203,43 @@ TEST(EachRank, ReplicasBeginWhereASynchronousRunWas) {
   });
 }
 
+/// Weights behind some steps of DiLoCo that begin with those of a checkpoint without it.
+std::vector<double> behind_diloco(const CommunicatorPtr& group, const fs::path& folder,
+                                  const fs::path& checkpoint, bool is_made_before_the_load) {
+  auto model = nn::make<Net>();
+  DistributedDataParallel ddp(model, group);
+  optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.02});
+  std::optional<DiLoCo> averaging;
+  const auto make = [&] { averaging.emplace(ddp, optimizer, DiLoCoOptions{.sync_every = 2}); };
+  checkpoint::Manager checkpoints(folder, group, {.partial = true});
+  checkpoints.add("model", ddp);
+  if (is_made_before_the_load) {
+    make();
+    checkpoints.add("averaging", *averaging);
+  }
+  checkpoints.load(checkpoint);
+  if (!is_made_before_the_load) make();
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    Generator generator(10 * step + static_cast<std::uint64_t>(group->rank()));
+    ddp(randn({4, 12}, {}, generator)).square().mean().backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  averaging->synchronize();
+  return model->output->weight.to(DType::f64).to_vector<double>();
+}
+
+TEST(EachRank, OuterParametersBeginWhereASynchronousRunWas) {
+  const TemporaryFolder folder;
+  train(2, folder / "run", Kind::synchronous, 3, [](Training& run) { return run.weights(); });
+  run_job(2, [&](const CommunicatorPtr& group) {
+    const fs::path checkpoint = folder / "run/step-3";
+    manual_seed(11);
+    EXPECT_EQ(behind_diloco(group, folder / "before", checkpoint, true),
+              behind_diloco(group, folder / "behind", checkpoint, false));
+  });
+}
+
 /// The loss scales of two ranks that go on from a checkpoint of replicas that were, or are, trained
 /// alone; their own are 2 and 4 when they are.
 std::vector<double> scales_gone_on_with(bool saved_alone, bool alone) {

@@ -119,9 +119,11 @@ class ReplicatedModule {
   /// backward leaves this rank's own gradients, and nothing of a step is compared between the
   /// ranks. Blocks; every rank must call it, between steps.
   /// @param averaging its name. @param life when it ends, no forward can be trained through any
-  /// more. @throws InvalidArgument on every rank if ranks share out parameters, have a
+  /// more. @param begin called once, in the first forward that is recorded, on every rank.
+  /// @throws InvalidArgument on every rank if ranks share out parameters, have a
   /// communication hook, or keep their gradients already.
-  void keep_gradients(std::string averaging, std::weak_ptr<const void> life);
+  void keep_gradients(std::string averaging, std::weak_ptr<const void> life,
+                      std::function<void()> begin = {});
   /// Throws where `keep_gradients` would.
   void check_may_keep_gradients(const std::string& averaging) const;
   /// Whether it does: replicas differ between averages.
@@ -179,6 +181,7 @@ class ReplicatedModule {
   bool begins_step_ = true;         // the next forward
   std::string averaging_;           // what averages parameters in the place of gradients
   std::weak_ptr<const void> life_;  // its
+  std::function<void()> begin_;     // what it does in the first forward; then empty
 };
 
 }  // namespace nn

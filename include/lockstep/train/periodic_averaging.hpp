@@ -110,6 +110,8 @@ class PeriodicAveraging {
   friend checkpoint::TensorState state_of(PeriodicAveraging& averaging);
 
   void take_over(const NamedTensors& state);
+  void take_parameters();
+  void begin();
   void add(Fragment& fragment, Entry entry) const;
   void make_fragments(const NamedTensors& parameters, const NamedTensors& buffers);
   Tensor master_of(const Entry& entry) const;
@@ -131,6 +133,7 @@ class PeriodicAveraging {
   std::uint64_t number_ = 0, hook_ = 0, bytes_reduced_ = 0;
   std::int64_t step_ = 0;
   bool declared_ = false;
+  bool follows_parameters_;                   // the outer ones do, as no training has begun
   std::shared_ptr<PeriodicAveraging*> self_;  // ends with this; known to whoever may outlive it
 };
 
@@ -172,7 +175,8 @@ class LocalSGD final : public PeriodicAveraging {
 /// Keeps outer parameters and their momentum in f32 (f64 for f64 parameters).
 class DiLoCo final : public PeriodicAveraging {
  public:
-  /// As LocalSGD; rank 0's parameters are the outer ones first.
+  /// As LocalSGD. The outer parameters are first those that rank 0 has in the first forward that is
+  /// recorded: a checkpoint that has none of them may be loaded until then.
   template <class M>
   DiLoCo(DistributedDataParallel<M>& ddp, optim::Optimizer& optimizer,
          const DiLoCoOptions& options = {})
