@@ -167,11 +167,10 @@ int main(int argc, char** argv) try {
   fs::path path, other;
   int keep = 2;
   bool drop_best = false;
-  const auto add = [&](const char* name, const char* what) {
+  const auto add = [&](const char* name, const char* what,
+                       const char* of = "A checkpoint, or a folder of them") {
     CLI::App* command = app.add_subcommand(name, what);
-    command->add_option("path", path, "A checkpoint, or a folder of them")
-        ->required()
-        ->check(CLI::ExistingDirectory);
+    command->add_option("path", path, of)->required()->check(CLI::ExistingDirectory);
     return command;
   };
   const auto* listing =
@@ -180,16 +179,20 @@ int main(int argc, char** argv) try {
   const auto* verifying = add("verify", "Compare all bytes with their checksums");
   auto* comparing = add("diff", "Compare the tensors of two");
   comparing->add_option("other", other, "The second")->required()->check(CLI::ExistingDirectory);
-  auto* pruning = add("prune", "Delete all but the newest and the best");
+  auto* pruning = add("prune", "Delete all but the newest and the best", "A folder of checkpoints");
   pruning->add_option("--keep", keep, "How many of the newest stay")
-      ->check(examples::whole_number(1));
+      ->check(examples::whole_number(1))
+      ->capture_default_str();
   pruning->add_flag("--drop-best", drop_best, "Delete the one with the smallest metric, too");
   examples::parse(app, argc, argv);
   if (*listing) return list(path);
   if (*showing) return show(one_of(path));
   if (*verifying) return verify(path);
   if (*comparing) return diff(one_of(path), one_of(other));
-  if (*pruning) ls::checkpoint::prune(path, keep, !drop_best);
+  if (*pruning) {
+    all_of(path);  // refuses a folder without any
+    ls::checkpoint::prune(path, keep, !drop_best);
+  }
   return 0;
 } catch (const examples::Exit& exit) {
   return exit.code;

@@ -134,6 +134,10 @@ std::vector<Damage> verify_latest(const fs::path& folder) {
 
 void prune(const fs::path& folder, int keep, bool keep_best) {
   LOCKSTEP_CHECK(keep >= 1, InvalidArgument, "keep ", keep, " checkpoints; give 1 or more");
+  // One of no run gets no lock.
+  if (!fs::exists(folder / lock_name) && !fs::exists(folder / manifest_name) &&
+      list(folder).empty())
+    return;
   RunFolder own(folder, 0);
   const auto last = newest(folder);
   if (!last) return;

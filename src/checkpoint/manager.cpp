@@ -463,20 +463,28 @@ std::optional<std::int64_t> Manager::load_newest() {
     for (const Damage& each : verify_latest(state_->path))
       LOCKSTEP_LOG(warning, state_->path.string(), ": ", describe(each),
                    ": manifests tell which checkpoint is the newest");
+    const auto latest = read_latest(state_->path);
+    if (std::error_code unknown;
+        latest && !fs::exists(state_->path / *latest / manifest_name, unknown) && !unknown)
+      LOCKSTEP_LOG(warning, state_->path.string(), ": what was saved last, ", *latest,
+                   ", is not there any more: the checkpoint before is tried");
     for (const Found& each : in_order_of_trial(state_->path))
       told += each.path.filename().string() + "\n";
   });
   std::istringstream names(comm::broadcast_bytes(group, told, 0, "checkpoints that there are"));
-  std::exception_ptr damage;
-  for (std::string name; std::getline(names, name);) try {
+  std::string damage;
+  int tried = 0;
+  for (std::string name; std::getline(names, name); ++tried) try {
+      if (!damage.empty() && group.rank() == 0)
+        LOCKSTEP_LOG(warning, "the checkpoint before is tried: ", damage);
       return load(state_->path / name);
     } catch (const CorruptData& error) {
-      damage = std::current_exception();
+      damage = error.what();
       if (state_->retained) state_->retained->note_not_loaded(step_of_name(name).value_or(-1));
-      if (group.rank() == 0)
-        LOCKSTEP_LOG(warning, "the checkpoint before is tried: ", error.what());
     }
-  if (damage) std::rethrow_exception(damage);
+  LOCKSTEP_CHECK(tried < 2, CorruptData, "none of the ", tried, " checkpoints of ",
+                 state_->path.string(), " can be loaded, of the last one as ", damage);
+  LOCKSTEP_CHECK(tried == 0, CorruptData, damage);
   comm::tell_step(0);
   return std::nullopt;
 }

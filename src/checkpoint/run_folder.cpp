@@ -117,6 +117,10 @@ std::optional<std::string> read_latest(const fs::path& folder) {
 }
 
 RunFolder::RunFolder(fs::path folder, int seconds) : folder_(std::move(folder)) {
+  std::error_code unknown;  // told below
+  LOCKSTEP_CHECK(!fs::exists(folder_ / manifest_name, unknown), InvalidArgument, folder_.string(),
+                 " is a checkpoint, not a folder of them; give the one that it lies in, or that of "
+                 "another run, and load this one by its name");
   make_folders(folder_);
   lock(seconds);
   clean_up();

@@ -180,7 +180,7 @@ TEST_F(RetainedTest, ADamagedManifestIsKnownToEveryStart) {
   Snapshot snapshot;
   snapshot.step = 3;
   retained.note_saved(snapshot);
-  retained.prune(run_, {.keep_last = 2}, snapshot);
+  retained.prune(run_, {.keep_last = 2, .keep_best = false}, snapshot);
   EXPECT_THAT(steps_in(folder_ / "run"), ElementsAre(1, 3));
 }
 

@@ -27,6 +27,8 @@
 namespace lockstep::checkpoint {
 namespace {
 
+namespace fs = std::filesystem;
+
 /// A rank alone that saves a number, in silence.
 void with_manager(const testing::TemporaryFolder& folder,
                   const std::function<void(Manager&, std::int64_t&)>& body) {
@@ -47,7 +49,7 @@ TEST(RunFolder, GivesEverySaveANameThatNoFolderHad) {
     RunFolder run(folder / "run", 0);
     for (int save = 0; save < 2; ++save) EXPECT_TRUE(names.insert(run.begin(7)).second);
     run.discard();
-    EXPECT_FALSE(std::filesystem::exists(run.saving()));
+    EXPECT_FALSE(fs::exists(run.saving()));
   }
 }
 
@@ -157,7 +159,7 @@ TEST(RunFolder, WithAnyBitOfLatestFlippedSaysSoAndGoesOnFromWhatWasSavedLast) {
       manager.add("value", value);
       manager.save(1);
     });
-    std::filesystem::remove(folder / "run/latest");
+    fs::remove(folder / "run/latest");
     EXPECT_EQ(newest(folder / "run")->step, 1);
     EXPECT_THAT(verify_latest(folder / "run"), ::testing::IsEmpty());
   }
@@ -186,15 +188,15 @@ TEST(RunFolder, ADamagedIndexIsDamageOfTheCheckpointToALoadToo) {
 
 TEST(RunFolder, IsMadeDurablyWithTheFoldersAboveIt) {
   const testing::TemporaryFolder folder;
-  static std::set<std::filesystem::path> synced;
+  static std::set<fs::path> synced;
   synced.clear();
   io::file_calls.fsync = [](int file) {
-    synced.insert(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(file)));
+    synced.insert(fs::read_symlink("/proc/self/fd/" + std::to_string(file)));
     return ::fsync(file);
   };
   { const RunFolder run(folder / "runs/deep/a", 0); }
   io::file_calls = {};
-  const auto base = std::filesystem::canonical(folder.path());
+  const auto base = fs::canonical(folder.path());
   EXPECT_THAT(synced, ::testing::IsSupersetOf({base, base / "runs", base / "runs/deep"}));
 }
 
@@ -205,7 +207,7 @@ TEST(RunFolder, HasTheFormerCheckpointWhereLatestCannotBeWritten) {
     for (const std::int64_t step : {1, 2}) {  // over the same name, and under a new one
       value = 5;
       io::file_calls.rename = [](const char* from, const char* to) {
-        const bool is_latest = std::filesystem::path(to).filename() == "latest";
+        const bool is_latest = fs::path(to).filename() == "latest";
         if (is_latest) errno = EIO;
         return is_latest ? -1 : ::rename(from, to);
       };
@@ -232,7 +234,7 @@ TEST(RunFolder, WhatIsNoCheckpointIsToldInOneLine) {
                   ::testing::ThrowsMessage<CorruptData>(says));
       EXPECT_EQ(value, 7);
     };
-    std::filesystem::create_directory(folder / "empty");
+    fs::create_directory(folder / "empty");
     folder.write("file", "text");
     const std::string manifest = testing::read_file(folder / "run/step-3/manifest.json");
     expect("nowhere", "nowhere is not there; give a checkpoint");
@@ -246,9 +248,58 @@ TEST(RunFolder, WhatIsNoCheckpointIsToldInOneLine) {
     folder.write("run/step-3/manifest.json", manifest);
     folder.write("run/step-3/state.json", "{");
     expect("run/step-3", "state.json is 1 bytes long instead of ");
-    std::filesystem::remove(folder / "run/step-4/state.json");
-    std::filesystem::create_directory(folder / "run/step-4/state.json");
+    fs::remove(folder / "run/step-4/state.json");
+    fs::create_directory(folder / "run/step-4/state.json");
     expect("run/step-4", "state.json is no file");
+  });
+}
+
+TEST(RunFolder, ACheckpointIsNone) {
+  const testing::TemporaryFolder folder;
+  with_manager(folder, [&](Manager& manager, std::int64_t&) { manager.save(1); });
+  const fs::path checkpoint = folder / "run/step-1";
+  const auto says = ::testing::ThrowsMessage<InvalidArgument>(
+      ::testing::HasSubstr("step-1 is a checkpoint, not a folder of them"));
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    EXPECT_THAT([&] { Manager(checkpoint, group); }, says);
+  });
+  EXPECT_THAT([&] { prune(checkpoint, 1); }, says);
+  EXPECT_FALSE(fs::exists(checkpoint / ".lock"));
+  EXPECT_TRUE(verify(checkpoint).empty());
+  fs::create_directory(folder / "empty");
+  prune(folder / "empty", 1);
+  EXPECT_TRUE(fs::is_empty(folder / "empty")) << "a lock was left";
+}
+
+TEST(RunFolder, SaysThatWhatWasSavedLastIsNotThereAnyMore) {
+  const testing::TemporaryFolder folder;
+  with_manager(folder, [&](Manager& manager, std::int64_t& value) {
+    for (const std::int64_t step : {1, 2}) manager.save(value = step);
+    std::string log;
+    set_log_sink([&](std::string_view line) { log += line; });
+    EXPECT_EQ(manager.load_newest(), 2);
+    EXPECT_EQ(log, "");
+    fs::remove_all(folder / "run/step-2");
+    EXPECT_EQ(manager.load_newest(), 1);
+    EXPECT_EQ(value, 1);
+    EXPECT_THAT(log, ::testing::HasSubstr("what was saved last, step-2, is not there any more"));
+  });
+}
+
+TEST(RunFolder, SaysHowManyCheckpointsCannotBeLoaded) {
+  const testing::TemporaryFolder folder;
+  with_manager(folder, [&](Manager& manager, std::int64_t&) {
+    for (const std::int64_t step : {1, 2}) manager.save(step);
+    for (const char* step : {"step-1", "step-2"})
+      folder.write("run/" + std::string(step) + "/state.json", "{");
+    std::vector<std::string> log;
+    set_log_sink([&](std::string_view line) { log.emplace_back(line); });
+    EXPECT_THAT([&] { manager.load_newest(); },
+                ::testing::ThrowsMessage<CorruptData>(::testing::AllOf(
+                    ::testing::HasSubstr("none of the 2 checkpoints of "),
+                    ::testing::HasSubstr("step-1/state.json is 1 bytes long instead of "))));
+    EXPECT_THAT(log,
+                ::testing::ElementsAre(::testing::HasSubstr("the checkpoint before is tried: ")));
   });
 }
 
@@ -326,7 +377,7 @@ TEST(RunFolder, ThatHasVanishedIsTold) {
     ASSERT_TRUE(manager.wait()) << manager.error();
     const auto move = [&](const char* from, const char* to) {
       group->barrier().wait();
-      if (group->rank() == 0) std::filesystem::rename(folder / from, folder / to);
+      if (group->rank() == 0) fs::rename(folder / from, folder / to);
       group->barrier().wait();
     };
     const auto is_gone = ::testing::AllOf(::testing::HasSubstr("run is gone: it was deleted"),

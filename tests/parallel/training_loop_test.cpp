@@ -149,8 +149,7 @@ TEST(TrainLoop, KeepsTheBestCheckpoint) {
                       .eval_every = 3,
                       .checkpoint_dir = folder.path(),
                       .checkpoints = {.interval = checkpoint::SaveInterval::every_steps(4),
-                                      .keep_last = 1,
-                                      .keep_best = true,
+                                      .keep_last = 1,  // and the best, by default
                                       .read_back = false}});
     loop.add(training.step);
     loop.evaluate = [&] { return std::abs(static_cast<double>(loop.steps()) - 6); };

@@ -64,7 +64,7 @@ std::vector<Damage> verify_latest(const std::filesystem::path& folder);
 /// was saved last stays if it is whole; if not, the newest that is, too. Others that are known to
 /// be damaged go first.
 /// @param keep at least 1. @param keep_best the one with the smallest metric stays, too.
-/// @throws InvalidArgument if a job has the folder; io::FileError.
+/// @throws InvalidArgument if a job has the folder, or it is itself a checkpoint; io::FileError.
 void prune(const std::filesystem::path& folder, int keep, bool keep_best = true);
 
 }  // namespace lockstep::checkpoint

@@ -28,7 +28,7 @@ struct ManagerOptions {
   std::int64_t keep_every = 0;
   /// The one with the smallest `metric` given to `save` stays, too; with `read_back` also the best
   /// one that is known to be whole, and the best one found at the start, until a better one is.
-  bool keep_best = false;
+  bool keep_best = true;
   /// Loads take over what fits, and leave all else as it is: states that a checkpoint lacks, and
   /// those that it has of something else; of modules single tensors, of optimizers single
   /// parameters' states. A warning says what was left. By default that throws.
@@ -80,8 +80,9 @@ class Manager {
   /// Takes the folder, which is made if it is missing, for this job, and removes what a save that
   /// died left in it. Blocks; every rank must call it.
   /// @param group of all ranks, on the CPU: its own part of it is split off.
-  /// @throws InvalidArgument on every rank if another job has the folder, it cannot be written,
-  /// options are out of range or differ between ranks, or a rank sees another folder than rank 0.
+  /// @throws InvalidArgument on every rank if another job has the folder, it is itself a checkpoint
+  /// or cannot be written, options are out of range or differ between ranks, or a rank sees another
+  /// folder than rank 0.
   Manager(std::filesystem::path folder, const CommunicatorPtr& group, ManagerOptions options = {});
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;

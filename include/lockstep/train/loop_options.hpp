@@ -23,8 +23,8 @@ struct LoopOptions {
   /// is told as a warning, once. Lightning's and Keras' name.
   bool terminate_on_nan = false;
   std::filesystem::path checkpoint_dir = {};  ///< empty: no checkpoints, and signals end the run
-  /// With `keep_best` an evaluation that was never better is saved, and stays.
-  checkpoint::ManagerOptions checkpoints = {.keep_best = true};
+  /// With `keep_best`, the default, an evaluation that was never better is saved, and stays.
+  checkpoint::ManagerOptions checkpoints = {};
   bool resume = true;                      ///< from the newest checkpoint, if there is one
   std::filesystem::path resume_from = {};  ///< a checkpoint, in the place of the newest
 };
