@@ -54,7 +54,7 @@ Json build() {
 Json backends() {
   Json cpu = Json::array();
   for (const auto name : ls::backend::cpu_backends()) cpu.push_back(name);
-  Json ranks = Json::array({"self", "thread", "tcp"});
+  Json ranks = Json::array({"self", "thread", "shm", "tcp", "hier"});
   for (const auto& component : ls::comm::components())
     ranks.push_back(component.name == "MPI" ? "mpi" : "nccl");
   return {{"ops on the CPU", cpu},

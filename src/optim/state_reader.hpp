@@ -19,8 +19,10 @@ namespace lockstep::optim {
 /// Gives out the tensors of a state by name, and collects everything that is wrong with it.
 class StateReader {
  public:
-  explicit StateReader(NamedTensors state)
-      : given_(std::move_iterator(state.begin()), std::move_iterator(state.end())) {}
+  /// @param of what the state is.
+  explicit StateReader(NamedTensors state, std::string of = "optimizer state")
+      : given_(std::move_iterator(state.begin()), std::move_iterator(state.end())),
+        of_(std::move(of)) {}
 
   /// The tensor of a name; undefined, with a fault, if it is missing or of another shape or dtype.
   Tensor take(const std::string& name, const Shape& shape, DType dtype) {
@@ -77,13 +79,14 @@ class StateReader {
   /// @throws InvalidArgument with the first faults, keys that nobody took among them.
   void finish() {
     for (const auto& [name, tensor] : given_) fault() << name << ": unexpected";
-    LOCKSTEP_CHECK(faults_.is_empty(), InvalidArgument, "optimizer state:", faults_.text());
+    LOCKSTEP_CHECK(faults_.is_empty(), InvalidArgument, of_, ":", faults_.text());
   }
 
  private:
   std::map<std::string, Tensor> given_;
   std::set<const TensorImpl*> overwritable_;
   std::vector<std::pair<Tensor, Tensor>> copies_;
+  std::string of_;
   detail::FaultList faults_;
 };
 

@@ -130,7 +130,7 @@ NamedTensors WeightAverage::state_dict() const {
 
 void WeightAverage::load_state_dict(const NamedTensors& state) {
   const NoGradGuard no_recording;
-  StateReader reader(state);
+  StateReader reader(state, "averages of weights");
   std::vector<Tensor> loaded;
   for (std::size_t i = 0; i < averages_.size(); ++i)
     loaded.push_back(reader.take(key_of(i), averages_[i].shape(), averages_[i].dtype()));

@@ -68,7 +68,7 @@ void PeriodicAveraging::take_over(const NamedTensors& state) {
       of_optimizer.emplace_back(key.substr(of_outer.size()), value);
     else
       own.emplace_back(key, value);
-  optim::StateReader reader(own);
+  optim::StateReader reader(own, name_ + "'s state");
   const auto number = [&](const std::string& key) {
     return static_cast<std::int64_t>(reader.number(key, DType::i64, 0));
   };

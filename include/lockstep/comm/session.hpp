@@ -80,9 +80,10 @@ class Session {
   [[noreturn]] void fail(const std::string& message, int exit_code = 1) noexcept;
 
   /// Makes a session, runs `body` in it, and returns the program's exit code. An exception becomes
-  /// one line, "[rank 2] error: ...", and ends all ranks: code 2 for InvalidArgument and
-  /// Unsupported, 1 for all else. Another code than 0 that `body` returns ends all ranks, too, but
-  /// for StopRequest::exit_code behind a stop on which all have agreed.
+  /// one line, "[rank 2] error: ...", and ends all ranks: code 2 for InvalidArgument, Unsupported
+  /// and CorruptData, which another start would meet again, 1 for all else. Another code than 0
+  /// that `body` returns ends all ranks, too, but for StopRequest::exit_code behind a stop on which
+  /// all have agreed.
   static int run(int argc, const char* const* argv, const std::function<int(Session&)>& body,
                  const SessionOptions& options = {});
 
