@@ -1,6 +1,8 @@
 #include "lockstep/train/loop.hpp"
 
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "comm/run_progress.hpp"
@@ -15,6 +17,8 @@
 #include "train/loop_progress.hpp"
 
 namespace lockstep::train {
+
+namespace fs = std::filesystem;
 
 struct Loop::State {
   State(Session* session, CommunicatorPtr ranks, const LoopOptions& given)
@@ -40,6 +44,7 @@ struct Loop::State {
   std::int64_t saved = -1;  // the last step that was
 
   void resume(const Loop& loop, std::int64_t epoch_steps);
+  std::optional<std::int64_t> load();
   void evaluate_and_save(const Loop& loop);
   bool evaluate(const Loop& loop);
   void save(std::optional<double> metric = std::nullopt);
@@ -106,16 +111,32 @@ void Loop::State::resume(const Loop& loop, std::int64_t epoch_steps) {
   checkpoints->add("random", default_generator());
   checkpoints->add("early_stopping", early_stopping);
   checkpoints->add("loop", progress);
-  std::optional<std::int64_t> loaded;
-  if (!options.resume_from.empty())
-    loaded = checkpoints->load(options.resume_from);
-  else if (options.resume)
-    loaded = checkpoints->load_newest();
+  const std::optional<std::int64_t> loaded = load();
   if (!loaded) return;
   progress.step = saved = *loaded;
   progress.set_length(options, epoch_steps);
   if (options.checkpoints.keep_best) checkpoints->keep(early_stopping.state().best_step);
   if (loop.on_resume) loop.on_resume(*loaded);
+}
+
+/// A run that was started again, by the same command line, is beyond what it was resumed from.
+std::optional<std::int64_t> Loop::State::load() {
+  if (options.resume_from.empty())
+    return options.resume ? checkpoints->load_newest() : std::nullopt;
+  std::error_code unknown;  // told by the load
+  std::string from = group->rank() == 0 ? fs::weakly_canonical(options.resume_from, unknown) : "";
+  const bool has_begun =
+      group->rank() == 0 && options.resume && resumed_from(options.checkpoint_dir) == from;
+  if (has_begun)
+    LOCKSTEP_LOG(warning, "the run of ", options.checkpoint_dir.string(), " began with ", from,
+                 " before, and goes on from its own newest checkpoint; to begin there again, give "
+                 "another checkpoint_dir");
+  from = comm::broadcast_bytes(*group, from, 0, "what the run is resumed from");
+  if (comm::broadcast_scalar(*group, std::int64_t{has_begun}, 0, "whether it was before"))
+    return checkpoints->load_newest();
+  const std::int64_t step = checkpoints->load(options.resume_from);
+  progress.resumed_from = from;
+  return step;
 }
 
 /// What is due after a step.

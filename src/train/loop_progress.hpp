@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <string>
 
 #include "lockstep/checkpoint/state.hpp"
 #include "lockstep/train/loop_options.hpp"
@@ -21,6 +23,7 @@ struct LoopProgress {
   bool ends_epoch = false;                    ///< the last step did
   bool is_due = false;                        ///< an evaluation after the last step
   std::optional<Evaluation> evaluation = {};  ///< the last
+  std::string resumed_from = {};              ///< LoopOptions::resume_from of its first start
 
   /// Says how long the run is. Where batches have another size than before, nobody knows how many
   /// are left of the epoch: its end counts, as `add_step` hears of it.
@@ -35,5 +38,9 @@ struct LoopProgress {
 
 /// All but the step, which checkpoints have anyway, and the length.
 checkpoint::ValueState state_of(LoopProgress& progress);
+
+/// Which `resume_from` the run began with whose newest checkpoint lies in a folder; empty if with
+/// none, or if that cannot be read.
+std::string resumed_from(const std::filesystem::path& folder);
 
 }  // namespace lockstep::train

@@ -135,6 +135,36 @@ TEST(TrainLoop, WhatOnStepChangesIsKeptWithItsStep) {
   EXPECT_EQ(play(9, 50, 1), (Resumed{7, 7})) << "of a snapshot in memory";
 }
 
+TEST(TrainLoop, StartedAgainIsBeyondWhatItWasResumedFrom) {
+  const TemporaryFolder folder;
+  // Up to a step, behind which it dies. Gives the step from which it went on.
+  const auto play = [&](const char* run, const char* from, std::int64_t last, bool resume = true) {
+    std::int64_t resumed = 0;
+    run_job(2, [&](const CommunicatorPtr& group) {
+      Loop loop(group, {.steps = 20,
+                        .checkpoint_dir = folder / run,
+                        .checkpoints = {.interval = checkpoint::SaveInterval::every_steps(1),
+                                        .keep_last = 2},
+                        .resume = resume,
+                        .resume_from = *from == '\0' ? fs::path() : folder / from});
+      loop.start();
+      if (group->rank() == 0) resumed = loop.steps();
+      while (loop.steps() < last) loop.end_step({full({}, 1.0)});
+    });
+    return resumed;
+  };
+  play("a", "", 4);
+  EXPECT_EQ(play("b", "a/step-3", 6), 3);
+  EXPECT_EQ(play("b", "a/step-3", 8), 6);
+  EXPECT_EQ(play("b", "", 9), 8);
+  EXPECT_EQ(play("b", "a/step-3", 9), 9) << "though it was started otherwise between";
+  EXPECT_EQ(play("b", "a/step-4", 5), 4) << "another one";
+  EXPECT_EQ(play("b", "a/step-4", 6, false), 4);
+  EXPECT_EQ(play("a", "a/step-3", 3), 3) << "back in its own folder";
+  fs::remove_all(folder / "a");
+  EXPECT_EQ(play("b", "a/step-4", 7), 6) << "though that is gone";
+}
+
 TEST(TrainLoop, GoesOnBitwiseAfterASignalInAnyStep) {
   const char* const arguments[]{"program"};
   const auto play = [&](const fs::path& folder, std::int64_t signal) {

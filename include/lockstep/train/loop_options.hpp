@@ -25,8 +25,10 @@ struct LoopOptions {
   std::filesystem::path checkpoint_dir = {};  ///< empty: no checkpoints, and signals end the run
   /// With `keep_best`, the default, an evaluation that was never better is saved, and stays.
   checkpoint::ManagerOptions checkpoints = {};
-  bool resume = true;                      ///< from the newest checkpoint, if there is one
-  std::filesystem::path resume_from = {};  ///< a checkpoint, in the place of the newest
+  bool resume = true;  ///< from the newest checkpoint, if there is one
+  /// A checkpoint, also of another run, in the place of the newest: at the first start. Where the
+  /// newest is of a run that began with this one, that goes on, if `resume` is true.
+  std::filesystem::path resume_from = {};
 };
 
 }  // namespace lockstep::train
