@@ -245,7 +245,8 @@ bool has_values(const StateFile& file, const std::string& name) {
 void check_values(const fs::path& checkpoint, const Registry& registry, const StateFile& file) {
   for (const auto& [name, value] : registry.values)
     LOCKSTEP_CHECK(has_values(file, name), InvalidArgument, checkpoint.string(), " has no ",
-                   io::in_quotes(name), ": it was saved without");
+                   io::in_quotes(name),
+                   ": it was saved without; ManagerOptions::partial loads what it has");
 }
 
 /// Whether a load of these states reads all files.

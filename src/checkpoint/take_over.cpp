@@ -1,6 +1,7 @@
 #include "checkpoint/take_over.hpp"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -52,30 +53,45 @@ class TakingOver {
 
   void take_tensors(const Registry& present, std::size_t i) {
     const auto& [name, state] = present.tensors[i];
-    take_one(name, [&, &name = name, &state = state] { tensors(i, name, state); });
+    take_one(name, [&, &name = name, &state = state] { return tensors(i, name, state); });
     loaded_.tensors[i].clear();  // or all are there twice until the last is taken over
   }
   void take_values(const Registry& present) {
     for (const auto& [name, state] : present.values)
-      take_one(name, [&, &name = name, &state = state] { values(name, state); });
+      take_one(name, [&, &name = name, &state = state] {
+        values(name, state);
+        return true;
+      });
   }
   LoadReport report() { return std::move(report_); }
 
  private:
+  /// @param take_it returns whether anything was taken.
   template <class TakeIt>
   void take_one(const std::string& name, const TakeIt& take_it) {
     try {
-      take(checkpoint_, name, take_it);
-      report_.loaded.push_back(name);
+      bool is_loaded = false;
+      take(checkpoint_, name, [&] { is_loaded = take_it(); });
+      if (is_loaded) report_.loaded.push_back(name);
     } catch (const InvalidArgument& misfit) {
       if (!partial_) throw;
       report_.left.push_back(name + ": " + misfit.what());
     }
   }
-  void tensors(std::size_t i, const std::string& name, const TensorState& state) {
-    if (!partial_ || !state.load_what_fits) return state.load(std::move(loaded_.tensors[i]));
-    for (const std::string& line : state.load_what_fits(std::move(loaded_.tensors[i])))
+  bool tensors(std::size_t i, const std::string& name, const TensorState& state) {
+    NamedTensors& given = loaded_.tensors[i];
+    if (!partial_ || !state.load_what_fits) {
+      state.load(std::move(given));
+      return true;
+    }
+    std::set<std::string> names;
+    for (const auto& [tensor_name, tensor] : given) names.insert(tensor_name);
+    const bool had_some = !names.empty();
+    for (const std::string& line : state.load_what_fits(std::move(given))) {
       report_.left.push_back(name + ": " + line);
+      names.erase(line.substr(0, line.find(": ")));
+    }
+    return !names.empty() || !had_some;
   }
   void values(const std::string& name, const ValueState& state) const {
     const std::vector<NamedValues>& ranks = loaded_.values.ranks;
