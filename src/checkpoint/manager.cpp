@@ -216,6 +216,7 @@ void Manager::State::reserve() {
 /// have it by then. What fails, fails again when that is taken, and is told.
 void Manager::State::prepare() {
   is_prepared = true;
+  is_wanted = false;  // a load may have ended it before
   error_of([this] {
     reserve();
     preparer = std::thread([this] { staging.touch(is_wanted); });
@@ -245,8 +246,11 @@ void Manager::State::start_writer() {
   write();
 }
 
+/// It may be deleting, which takes as long as saving.
 void Manager::State::end_writer() {
-  if (writer.joinable()) writer.join();
+  if (!writer.joinable()) return;
+  const comm::LongWork waiting;
+  writer.join();
 }
 
 // Runs beside training: whatever happens is kept for `wait`.

@@ -89,7 +89,7 @@ class TakingOver {
     const bool had_some = !names.empty();
     for (const std::string& line : state.load_what_fits(std::move(given))) {
       report_.left.push_back(name + ": " + line);
-      names.erase(line.substr(0, line.find(": ")));
+      names.erase(line.substr(0, line.find(": ")));  // an optimizer's lines are of parameters
     }
     return !names.empty() || !had_some;
   }

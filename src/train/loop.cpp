@@ -1,8 +1,6 @@
 #include "lockstep/train/loop.hpp"
 
 #include <chrono>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "comm/run_progress.hpp"
@@ -17,8 +15,6 @@
 #include "train/loop_progress.hpp"
 
 namespace lockstep::train {
-
-namespace fs = std::filesystem;
 
 struct Loop::State {
   State(Session* session, CommunicatorPtr ranks, const LoopOptions& given)
@@ -123,12 +119,12 @@ void Loop::State::resume(const Loop& loop, std::int64_t epoch_steps) {
 std::optional<std::int64_t> Loop::State::load() {
   if (options.resume_from.empty())
     return options.resume ? checkpoints->load_newest() : std::nullopt;
-  std::error_code unknown;  // told by the load
-  std::string from = group->rank() == 0 ? fs::weakly_canonical(options.resume_from, unknown) : "";
+  std::string from = group->rank() == 0 ? place_of(options.resume_from) : "";
   const bool has_begun =
-      group->rank() == 0 && options.resume && resumed_from(options.checkpoint_dir) == from;
+      !from.empty() && options.resume && resumed_from(options.checkpoint_dir) == from;
   if (has_begun)
-    LOCKSTEP_LOG(warning, "the run of ", options.checkpoint_dir.string(), " began with ", from,
+    LOCKSTEP_LOG(warning, "the run of ", options.checkpoint_dir.string(), " began with ",
+                 options.resume_from.string(),
                  " before, and goes on from its own newest checkpoint; to begin there again, give "
                  "another checkpoint_dir");
   from = comm::broadcast_bytes(*group, from, 0, "what the run is resumed from");
@@ -136,6 +132,8 @@ std::optional<std::int64_t> Loop::State::load() {
     return checkpoints->load_newest();
   const std::int64_t step = checkpoints->load(options.resume_from);
   progress.resumed_from = from;
+  // Snapshots in memory are asked for where the folder says what the run began with.
+  if (options.checkpoints.snapshot_every > 0) checkpoints->save(step);
   return step;
 }
 

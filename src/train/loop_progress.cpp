@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include "checkpoint/contents.hpp"
 #include "checkpoint/names.hpp"
+#include "checkpoint/run_folder.hpp"
 #include "checkpoint/state_file.hpp"
-#include "lockstep/checkpoint/folder.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::train {
@@ -30,20 +31,49 @@ void LoopProgress::add_step(const LoopOptions& options, bool is_last_of_epoch, b
   epoch_begin = step;
 }
 
-std::string resumed_from(const std::filesystem::path& folder) try {
-  const auto newest = checkpoint::newest(folder);
-  if (!newest) return {};
-  for (const auto& file : checkpoint::read_manifest(newest->path).files) {
+namespace {
+
+/// What a checkpoint says. @throws CorruptData, io::FileError.
+std::string told_by(const std::filesystem::path& checkpoint) {
+  for (const auto& file : checkpoint::read_manifest(checkpoint).files) {
     if (file.name != checkpoint::state_name) continue;
-    const auto state = checkpoint::parse_state_file(checkpoint::read_checked(newest->path, file),
-                                                    newest->path.string());
+    const auto state = checkpoint::parse_state_file(checkpoint::read_checked(checkpoint, file),
+                                                    checkpoint.string());
     LoopProgress progress;
     if (const auto loop = state.shared.find("loop"); loop != state.shared.end())
       state_of(progress).load(loop->second);
     return progress.resumed_from;
   }
   return {};
-} catch (const Error&) {  // told when it is loaded
+}
+
+}  // namespace
+
+// A path has any bytes, and a value UTF-8: what is not ASCII is told in hexadecimal digits.
+std::string place_of(const std::filesystem::path& checkpoint) {
+  std::error_code unknown;  // told by the load
+  std::filesystem::path place = std::filesystem::weakly_canonical(checkpoint, unknown);
+  if (place.empty()) place = std::filesystem::absolute(checkpoint, unknown).lexically_normal();
+  if (!place.has_filename()) place = place.parent_path();
+  constexpr const char* digits = "0123456789ABCDEF";
+  std::string text;
+  for (const char each : place.native()) {
+    const auto byte = static_cast<unsigned char>(each);
+    if (byte < 0x80 && each != '%')
+      text += each;
+    else
+      text += {'%', digits[byte / 16], digits[byte % 16]};
+  }
+  return text;
+}
+
+std::string resumed_from(const std::filesystem::path& folder) try {
+  for (const auto& found : checkpoint::in_order_of_trial(folder)) try {
+      return told_by(found.path);
+    } catch (const Error&) {  // told when it is loaded, and the one before is tried
+    }
+  return {};
+} catch (const Error&) {  // told when they are looked for
   return {};
 }
 

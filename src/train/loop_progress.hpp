@@ -39,8 +39,12 @@ struct LoopProgress {
 /// All but the step, which checkpoints have anyway, and the length.
 checkpoint::ValueState state_of(LoopProgress& progress);
 
-/// Which `resume_from` the run began with whose newest checkpoint lies in a folder; empty if with
-/// none, or if that cannot be read.
+/// Where a checkpoint lies or lay, from wherever it was given, in characters that values may have;
+/// empty if nobody knows.
+std::string place_of(const std::filesystem::path& checkpoint);
+
+/// The place of the `resume_from` that a run began with, by the newest checkpoint in its folder
+/// that can be read; empty if it began with none, or there is no such checkpoint.
 std::string resumed_from(const std::filesystem::path& folder);
 
 }  // namespace lockstep::train

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -135,23 +136,28 @@ TEST(TrainLoop, WhatOnStepChangesIsKeptWithItsStep) {
   EXPECT_EQ(play(9, 50, 1), (Resumed{7, 7})) << "of a snapshot in memory";
 }
 
+/// A run of two ranks up to a step, behind which it dies. @return the step from which it went on.
+std::int64_t play_from(const fs::path& run, const fs::path& from, std::int64_t last,
+                       bool resume = true) {
+  std::int64_t resumed = 0;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Loop loop(group, {.steps = 20,
+                      .checkpoint_dir = run,
+                      .checkpoints = {.interval = checkpoint::SaveInterval::every_steps(1),
+                                      .keep_last = 2},
+                      .resume = resume,
+                      .resume_from = from});
+    loop.start();
+    if (group->rank() == 0) resumed = loop.steps();
+    while (loop.steps() < last) loop.end_step({full({}, 1.0)});
+  });
+  return resumed;
+}
+
 TEST(TrainLoop, StartedAgainIsBeyondWhatItWasResumedFrom) {
   const TemporaryFolder folder;
-  // Up to a step, behind which it dies. Gives the step from which it went on.
   const auto play = [&](const char* run, const char* from, std::int64_t last, bool resume = true) {
-    std::int64_t resumed = 0;
-    run_job(2, [&](const CommunicatorPtr& group) {
-      Loop loop(group, {.steps = 20,
-                        .checkpoint_dir = folder / run,
-                        .checkpoints = {.interval = checkpoint::SaveInterval::every_steps(1),
-                                        .keep_last = 2},
-                        .resume = resume,
-                        .resume_from = *from == '\0' ? fs::path() : folder / from});
-      loop.start();
-      if (group->rank() == 0) resumed = loop.steps();
-      while (loop.steps() < last) loop.end_step({full({}, 1.0)});
-    });
-    return resumed;
+    return play_from(folder / run, *from == '\0' ? fs::path() : folder / from, last, resume);
   };
   play("a", "", 4);
   EXPECT_EQ(play("b", "a/step-3", 6), 3);
@@ -163,6 +169,59 @@ TEST(TrainLoop, StartedAgainIsBeyondWhatItWasResumedFrom) {
   EXPECT_EQ(play("a", "a/step-3", 3), 3) << "back in its own folder";
   fs::remove_all(folder / "a");
   EXPECT_EQ(play("b", "a/step-4", 7), 6) << "though that is gone";
+}
+
+TEST(TrainLoop, StartedAgainIsBeyondWhateverThePathItWasResumedFrom) {
+  const TemporaryFolder folder;
+  for (const char* name : {"a%E9", "a\xe9", "a\xc3\xa9", "a \"1\""}) {
+    SCOPED_TRACE(name);
+    const fs::path from = folder / name / "step-3/";
+    play_from(folder / name, {}, 4);
+    const fs::path run = folder / ("of-" + std::string(name));
+    EXPECT_EQ(play_from(run, from, 6), 3);
+    EXPECT_EQ(play_from(run, from, 8), 6);
+    fs::remove_all(folder / name);
+    EXPECT_EQ(play_from(run, from, 9), 8);
+  }
+}
+
+TEST(TrainLoop, StartedAgainIsBeyondWhatItWasResumedFromThoughItsNewestCheckpointIsDamaged) {
+  const TemporaryFolder folder;
+  play_from(folder / "a", {}, 4);
+  play_from(folder / "b", folder / "a/step-3", 10);
+  for (const char* file : {"state.json", "manifest.json"}) {
+    std::ofstream(folder / "b/step-10" / file, std::ios::app) << "x";
+    EXPECT_EQ(play_from(folder / "b", folder / "a/step-3", 9), 9) << file;
+  }
+}
+
+TEST(TrainLoop, StartedAgainGoesOnFromASnapshotInMemoryThoughNothingElseWasSaved) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "memory");
+  play_from(folder / "a", {}, 4);
+  const auto play = [&](std::int64_t last) {
+    std::int64_t resumed = 0;
+    run_job(2, [&](const CommunicatorPtr& group) {
+      Loop loop(group, {.steps = 20,
+                        .checkpoint_dir = folder / "b",
+                        .checkpoints = {.interval = checkpoint::SaveInterval::every_steps(50),
+                                        .snapshot_every = 1,
+                                        .snapshot_folder = folder / "memory"},
+                        .resume_from = folder / "a/step-3"});
+      loop.start();
+      if (group->rank() == 0) resumed = loop.steps();
+      while (loop.steps() < last) loop.end_step({full({}, 1.0)});
+    });
+    return resumed;
+  };
+  EXPECT_EQ(play(9), 3);
+  EXPECT_EQ(play(12), 9);
+}
+
+TEST(TrainLoop, DoesNotBeginAnewWhereWhatItIsResumedFromCannotBeLookedAt) {
+  const TemporaryFolder folder;
+  fs::create_symlink("loop", folder / "loop");
+  EXPECT_THROW(play_from(folder / "b", folder / "loop/step-3", 3), CorruptData);
 }
 
 TEST(TrainLoop, GoesOnBitwiseAfterASignalInAnyStep) {
