@@ -1,6 +1,7 @@
 #include <atomic>
 #include <cerrno>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -193,23 +194,25 @@ TEST(LoadInPlace, ChangesNothingWhicheverReadFails) {
   }
 }
 
+/// A weight that is filled where it is.
+TensorState in_place(const Tensor& weight, std::function<void(const Tensor&)> load) {
+  return {.pieces =
+              [weight] {
+                return std::vector<Piece>{{.name = "w", .tensor = weight, .loads_in_place = true}};
+              },
+          .load = [load](const NamedTensors& all) { load(all.at(0).second); }};
+}
+
 TEST(LoadInPlace, ChangesNothingOfAStateThatOneRankRefuses) {
   const TemporaryFolder folder;
   run_job(2, [&](const CommunicatorPtr& group) {
     Tensor weight = ones({3000});
     bool refuses = false;
     Manager checkpoints(folder / "run", group);
-    checkpoints.add("weight",
-                    TensorState{.pieces =
-                                    [&] {
-                                      return std::vector<Piece>{
-                                          {.name = "w", .tensor = weight, .loads_in_place = true}};
-                                    },
-                                .load =
-                                    [&](const NamedTensors& all) {
-                                      EXPECT_TRUE(is_same_memory(all.at(0).second, weight));
-                                      if (refuses) throw InvalidArgument("none of it");
-                                    }});
+    checkpoints.add("weight", in_place(weight, [&](const Tensor& found) {
+                      EXPECT_TRUE(is_same_memory(found, weight));
+                      if (refuses) throw InvalidArgument("none of it");
+                    }));
     checkpoints.save(1);
     ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
     weight.fill_(2.0);
@@ -299,19 +302,10 @@ TEST(LoadInPlace, RanksMayHaveTensorsThatCannotStay) {
     Tensor weight = group->rank() == 1 ? zeros({5, 2}).select(1, 0) : zeros({5});
     std::vector<const void*> given;
     Manager checkpoints(folder / "run", group);
-    checkpoints.add("weight",
-                    TensorState{.pieces =
-                                    [&] {
-                                      return std::vector<Piece>{
-                                          {.name = "w", .tensor = weight, .loads_in_place = true}};
-                                    },
-                                .load =
-                                    [&](const NamedTensors& all) {
-                                      const Tensor& found = all.at(0).second;
-                                      given.push_back(found.data_ptr());
-                                      if (found.data_ptr() != weight.data_ptr())
-                                        weight.copy_(found);
-                                    }});
+    checkpoints.add("weight", in_place(weight, [&](const Tensor& found) {
+                      given.push_back(found.data_ptr());
+                      if (found.data_ptr() != weight.data_ptr()) weight.copy_(found);
+                    }));
     weight.fill_(7.0);
     checkpoints.save(1);
     ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
