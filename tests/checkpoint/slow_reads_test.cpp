@@ -17,35 +17,37 @@ namespace {
 using checkpoint::Manager, checkpoint::Piece, checkpoint::TensorState;
 using testing::TemporaryFolder;
 
+constexpr std::int64_t part = std::int64_t{96} << 20;  // of each of two ranks, in bytes
+
+void add_weight(Manager& checkpoints, const Tensor& weight) {
+  checkpoints.add("weight",
+                  TensorState{.pieces =
+                                  [weight] {
+                                    return std::vector<Piece>{
+                                        {.name = "w", .tensor = weight, .loads_in_place = true}};
+                                  },
+                              .load = [](const NamedTensors&) {}});
+}
+
 TEST(SlowReads, MayTakeLongerThanTheTimeOutInAllWhileTheyGoOn) {
   const TemporaryFolder folder;
+  testing::run_job(2, [&](const CommunicatorPtr& group) {
+    Manager checkpoints(folder / "run", group);
+    add_weight(checkpoints, ones({2 * part / 4}));
+    checkpoints.save(1);
+    ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+  });
   const std::chrono::milliseconds timeout(3000 * testing::timeout_multiplier);
-  static std::chrono::milliseconds pause;  // of a read of 1 MiB; four threads read
+  static std::chrono::milliseconds pause;  // of a read of 1 MiB; with four threads, 1.5 time-outs
   pause = timeout / 16;
-  static constexpr std::int64_t part = std::int64_t{96} << 20;  // of a rank: 1.5 time-outs
+  io::file_calls.pread = [](int file, void* data, size_t size, off_t offset) {
+    if (offset >= part) std::this_thread::sleep_for(pause);  // what rank 1 reads
+    return ::pread(file, data, size, offset);
+  };
   comm::run_ranks(2,
-                  [&](comm::Communicator& ranks) {
-                    const CommunicatorPtr group(&ranks);
-                    const Tensor weight = ones({2 * part / 4});
-                    Manager checkpoints(folder / "run", group);
-                    checkpoints.add("weight", TensorState{.pieces =
-                                                              [&] {
-                                                                return std::vector<Piece>{
-                                                                    {.name = "w",
-                                                                     .tensor = weight,
-                                                                     .loads_in_place = true}};
-                                                              },
-                                                          .load = [](const NamedTensors&) {}});
-                    checkpoints.save(1);
-                    ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
-                    group->barrier().wait();
-                    if (group->rank() == 0)
-                      io::file_calls.pread = [](int file, void* data, size_t size, off_t offset) {
-                        if (offset >= part)
-                          std::this_thread::sleep_for(pause);  // what rank 1 reads
-                        return ::pread(file, data, size, offset);
-                      };
-                    group->barrier().wait();
+                  [&](comm::Communicator& group) {
+                    Manager checkpoints(folder / "other", CommunicatorPtr(&group));
+                    add_weight(checkpoints, ones({2 * part / 4}));
                     EXPECT_EQ(checkpoints.load(folder / "run/step-1"), 1);
                   },
                   {.timeout = timeout});
