@@ -105,6 +105,13 @@ std::string read_checked(const fs::path& checkpoint, const FileRecord& record) {
   return text;
 }
 
+std::string read_state_text(const fs::path& checkpoint, const Manifest& manifest) {
+  const auto state = std::ranges::find(manifest.files, state_name, &FileRecord::name);
+  LOCKSTEP_CHECK(state != manifest.files.end(), CorruptData, checkpoint.string(), " has no ",
+                 state_name);
+  return read_checked(checkpoint, *state);
+}
+
 std::vector<std::uint64_t> sizes_of(const StemContents& contents) {
   std::vector<std::uint64_t> sizes;
   for (const FileRecord& file : contents.files) sizes.push_back(file.size);

@@ -25,6 +25,9 @@ std::string read_manifest_text(const std::filesystem::path& checkpoint);
 /// Reads a small file whole and compares it with its record.
 /// @throws io::FileError, CorruptData.
 std::string read_checked(const std::filesystem::path& checkpoint, const FileRecord& record);
+/// Reads what a checkpoint has of values, which `parse_state_file` takes. @throws like
+/// `read_checked`; CorruptData if there is none.
+std::string read_state_text(const std::filesystem::path& checkpoint, const Manifest& manifest);
 
 /// Files of tensors of one state, and where these lie. Numbers of files are those of `files`.
 struct StemContents {

@@ -45,13 +45,6 @@ void check_is_checkpoint(const fs::path& path) {
   LOCKSTEP_THROW(CorruptData, path.string(), " is no checkpoint: it has no ", manifest_name);
 }
 
-std::string read_state_text(const fs::path& checkpoint, const Manifest& manifest) {
-  const auto state = std::ranges::find(manifest.files, state_name, &FileRecord::name);
-  LOCKSTEP_CHECK(state != manifest.files.end(), CorruptData, checkpoint.string(), " has no ",
-                 state_name);
-  return read_checked(checkpoint, *state);
-}
-
 Texts read_texts(const fs::path& checkpoint, const Registry& registry) {
   check_is_checkpoint(checkpoint);
   Texts texts{.manifest = read_manifest_text(checkpoint), .state = {}, .headers = {}};

@@ -35,16 +35,14 @@ namespace {
 
 /// What a checkpoint says. @throws CorruptData, io::FileError.
 std::string told_by(const std::filesystem::path& checkpoint) {
-  for (const auto& file : checkpoint::read_manifest(checkpoint).files) {
-    if (file.name != checkpoint::state_name) continue;
-    const auto state = checkpoint::parse_state_file(checkpoint::read_checked(checkpoint, file),
-                                                    checkpoint.string());
-    LoopProgress progress;
-    if (const auto loop = state.shared.find("loop"); loop != state.shared.end())
-      state_of(progress).load(loop->second);
-    return progress.resumed_from;
-  }
-  return {};
+  const std::string text =
+      checkpoint::read_state_text(checkpoint, checkpoint::read_manifest(checkpoint));
+  const auto state =
+      checkpoint::parse_state_file(text, (checkpoint / checkpoint::state_name).string());
+  LoopProgress progress;
+  if (const auto loop = state.shared.find("loop"); loop != state.shared.end())
+    state_of(progress).load(loop->second);
+  return progress.resumed_from;
 }
 
 }  // namespace
