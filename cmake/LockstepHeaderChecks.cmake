@@ -1,22 +1,11 @@
 # lockstep_header_checks: one object for each public header, which includes nothing but that header,
 # twice. It sees the public include directories only, with every warning an error. Not part of
-# `all`; the test Checks.HeadersCompileAlone builds it. A header that one of the library's sources
-# includes before all else is compiled alone there and gets no object here. (That it includes no
-# private header is a rule of scripts/check_layering.py.)
+# `all`; the test Checks.HeadersCompileAlone builds it. (That a header includes no private one is a
+# rule of scripts/check_layering.py.)
 
 set(header_check_dir "${PROJECT_BINARY_DIR}/header_checks")
 file(GLOB_RECURSE public_headers CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/include"
      "${PROJECT_SOURCE_DIR}/include/*.hpp")
-foreach(source IN LISTS lockstep_sources)
-  file(STRINGS "${source}" first REGEX "^#" LIMIT_COUNT 1)
-  if(first MATCHES "^#include \"(lockstep/.*)\"" AND CMAKE_MATCH_1 IN_LIST public_headers)
-    set(header "${CMAKE_MATCH_1}")
-    file(STRINGS "${PROJECT_SOURCE_DIR}/include/${header}" once REGEX "^#pragma once$" LIMIT_COUNT 1)
-    if(once)
-      list(REMOVE_ITEM public_headers "${header}")
-    endif()
-  endif()
-endforeach()
 set(header_check_sources)
 foreach(header IN LISTS public_headers ITEMS lockstep/version.hpp)
   string(REPLACE ".hpp" ".cpp" source "${header_check_dir}/${header}")
@@ -25,6 +14,7 @@ foreach(header IN LISTS public_headers ITEMS lockstep/version.hpp)
 endforeach()
 
 add_library(lockstep_header_checks OBJECT EXCLUDE_FROM_ALL ${header_check_sources})
+set_target_properties(lockstep_header_checks PROPERTIES UNITY_BUILD OFF)
 target_include_directories(lockstep_header_checks PRIVATE "${PROJECT_SOURCE_DIR}/include"
                                                           "${LOCKSTEP_GENERATED_DIR}")
 target_compile_features(lockstep_header_checks PRIVATE cxx_std_20)

@@ -17,9 +17,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds alive_interval(1000);
 // A longer turn was this process' own absence, and not the supervisor's.
-constexpr milliseconds longest_turn(2000);
+constexpr milliseconds longest_agent_turn(2000);
 constexpr milliseconds longest_end(5000);
 
 /// SIGCHLD as something to poll.
@@ -203,7 +202,7 @@ void Agent::reap() {
 
 void Agent::note_silence() {
   const auto now = Clock::now();
-  unheard_ += std::min<Clock::duration>(now - last_turn_, longest_turn);
+  unheard_ += std::min<Clock::duration>(now - last_turn_, longest_agent_turn);
   last_turn_ = now;
   if (silence_limit_.count() > 0 && unheard_ > silence_limit_) is_alone_ = true;
 }

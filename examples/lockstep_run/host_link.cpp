@@ -14,7 +14,7 @@ namespace run {
 namespace {
 
 constexpr auto silence_limit = std::chrono::seconds(30);
-constexpr int most_reads = 16;  // at a time: other hosts have something to say, too
+constexpr int most_link_reads = 16;  // at a time: other hosts have something to say, too
 
 /// This program, by the name that it had when it was started: it may be replaced meanwhile.
 const std::string& own_path() {
@@ -91,7 +91,7 @@ std::vector<Message> HostLink::receive() {
   std::vector<Message> messages;
   std::array<char, 1 << 16> bytes;
   ssize_t count = -1;
-  for (int turn = 0; turn < most_reads && out_; ++turn) {
+  for (int turn = 0; turn < most_link_reads && out_; ++turn) {
     count = ::read(out_.get(), bytes.data(), bytes.size());
     if (count <= 0) break;
     reader_.add({bytes.data(), static_cast<std::size_t>(count)});

@@ -7,7 +7,7 @@
 namespace run {
 namespace {
 
-constexpr std::chrono::seconds longest_probe(600), alive_interval(1);
+constexpr std::chrono::seconds longest_probe(600);
 // A longer one was this process' own absence, and not that of the agents.
 constexpr std::chrono::seconds longest_interval(2);
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -53,6 +54,9 @@ class MessageReader {
 
   std::string handshake_, pending_;
 };
+
+/// How often either side says `alive`.
+inline constexpr std::chrono::milliseconds alive_interval(1000);
 
 /// What an agent says first.
 inline constexpr const char* agent_handshake = "lockstep_run agent 3";

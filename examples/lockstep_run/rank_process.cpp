@@ -14,7 +14,7 @@ namespace run {
 namespace {
 
 constexpr std::size_t longest_line = 1 << 16;
-constexpr int most_reads = 16;  // at a time: others write, too
+constexpr int most_output_reads = 16;  // at a time: others write, too
 
 /// Pointers to texts, as exec takes them.
 std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
@@ -118,7 +118,7 @@ void RankProcess::read(const Output& output) {
   std::array<char, 1 << 16> bytes;
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     Stream& stream = streams_[i];
-    for (int turn = 0; turn < most_reads && stream.read; ++turn) {
+    for (int turn = 0; turn < most_output_reads && stream.read; ++turn) {
       const ssize_t count = ::read(stream.read.get(), bytes.data(), bytes.size());
       if (count < 0) break;  // nothing now
       if (count == 0) stream.read.close();

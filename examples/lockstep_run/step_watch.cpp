@@ -9,7 +9,7 @@ using std::chrono::seconds;
 
 constexpr int factor = 10;
 // A longer one was this process' own absence.
-constexpr seconds longest_turn(2);
+constexpr seconds longest_look_interval(2);
 
 }  // namespace
 
@@ -21,7 +21,7 @@ void StepWatch::begin() {
 }
 
 StepWatch::Finding StepWatch::look(std::int64_t step, bool is_in_long_work, Clock::time_point now) {
-  standing_ += std::min<Clock::duration>(now - last_look_, longest_turn);
+  standing_ += std::min<Clock::duration>(now - last_look_, longest_look_interval);
   last_look_ = now;
   if (step != step_) {
     if (steps_ == 2 && is_pure_) longest_ = std::max(longest_, standing_);

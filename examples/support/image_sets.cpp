@@ -32,8 +32,8 @@ ls::data::ImageDataset rings(std::int64_t count, std::int64_t size, std::int64_t
 }
 
 /// Copies one plane [height, width] moved by some pixels, mirrored or not.
-void cut(const float* from, float* to, std::int64_t height, std::int64_t width, std::int64_t down,
-         std::int64_t right, bool mirrored) {
+void cut_plane(const float* from, float* to, std::int64_t height, std::int64_t width,
+               std::int64_t down, std::int64_t right, bool mirrored) {
   for (std::int64_t row = 0; row < height; ++row)
     for (std::int64_t column = 0; column < width; ++column) {
       const std::int64_t y = row + down, x = (mirrored ? width - 1 - column : column) + right;
@@ -75,8 +75,8 @@ ls::data::ImageBatch CroppedImages::fetch(std::span<const std::int64_t> indices,
       return static_cast<std::int64_t>(share * static_cast<double>(2 * border_ + 1)) - border_;
     };
     const std::int64_t at = static_cast<std::int64_t>(i) * height * width;
-    cut(whole.data<float>() + at, batch.images.data<float>() + at, height, width, shift(0),
-        shift(1), mirror_ && ls::uniform_from_bits(bits.word(2)) < 0.5);
+    cut_plane(whole.data<float>() + at, batch.images.data<float>() + at, height, width, shift(0),
+              shift(1), mirror_ && ls::uniform_from_bits(bits.word(2)) < 0.5);
   }
   return batch;
 }

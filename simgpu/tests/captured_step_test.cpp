@@ -23,13 +23,13 @@ const TensorOptions f32{.dtype = DType::f32, .device = device};
 std::vector<double> numbers(const Tensor& x) { return x.to_vector<double>(); }
 
 /// A small GPT, trained in bf16.
-struct Training {
+struct Bf16Training {
   nn::ModulePtr<models::Gpt2> model = models::gpt2(
       {.layers = 2, .heads = 2, .channels = 32, .context = 16, .vocabulary = 64, .dropout = 0.1});
   optim::AdamW optimizer;
   optim::LRScheduler scheduler;
 
-  Training()
+  Bf16Training()
       : optimizer((model->to(device), model->named_parameters())),
         scheduler(optimizer, optim::LinearLR{.iterations = 100}) {}
 
@@ -62,7 +62,7 @@ class SimCapturedStep : public ::testing::Test {
 
 TEST_F(SimCapturedStep, IsOneGraphLaunchAndNoWait) {
   manual_seed(1);
-  Training training;
+  Bf16Training training;
   StepGraph graph([&](std::span<const Tensor> in) { return training.step(in); });
   const Tensor x = tokens(2, 1), y = tokens(2, 2);
   for (int i = 0; i < 4; ++i) {

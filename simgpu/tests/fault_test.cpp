@@ -61,14 +61,14 @@ using FaultDeathTest = Fault;
 // What cannot be undone happens in a process of its own.
 template <class Body>
 void in_own_process(Body body, const char* output) {
-  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
       {
         body();
         std::fprintf(stderr, "as expected\n");
-        std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+        std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
       },
-      testing::ExitedWithCode(0), output);
+      ::testing::ExitedWithCode(0), output);
 }
 
 TEST_F(FaultDeathTest, StickyErrorsStay) {

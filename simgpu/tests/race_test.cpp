@@ -9,7 +9,7 @@
 #include "engine/operation.hpp"
 #include "simgpu_fixture.hpp"
 
-namespace simgpu {
+namespace simgpu::test {
 namespace {
 
 class Race : public SimgpuTest {
@@ -274,4 +274,4 @@ TEST_F(Race, IsFoundBetweenThreadsOfTheHost) {
 }
 
 }  // namespace
-}  // namespace simgpu
+}  // namespace simgpu::test

@@ -10,8 +10,6 @@ namespace {
 
 using namespace lockstep;
 
-constexpr Device device = cuda(0);
-
 data::TokenDataset text() {
   std::string bytes;
   for (int i = 0; i < 4000; ++i) bytes += static_cast<char>('a' + i * i % 26);
@@ -25,12 +23,12 @@ struct Training {
   data::DataLoader<data::TokenDataset> loader{
       text(),
       data::RandomSampler(text().size(), 1),
-      {.batch_size = 4, .drop_last = true, .num_workers = 1, .device = device}};
+      {.batch_size = 4, .drop_last = true, .num_workers = 1, .device = cuda(0)}};
   optim::AdamW optimizer;
   optim::LRScheduler scheduler;
 
   Training()
-      : optimizer((model->to(device), model->named_parameters())),
+      : optimizer((model->to(cuda(0)), model->named_parameters())),
         scheduler(optimizer, optim::LinearLR{.iterations = 100}) {}
 
   HostCopy step(const data::TokenBatch& batch) {
@@ -66,8 +64,8 @@ std::size_t launches_of_a_step(typename O::Options options) {
   std::vector<Tensor> parameters;
   for (std::int64_t i = 0; i < 300; ++i) {
     // One of several blocks among small ones.
-    parameters.push_back(zeros({i == 7 ? 100'000 : 8}, {.device = device}).set_requires_grad());
-    parameters.back().set_grad(ones(parameters.back().shape(), {.device = device}));
+    parameters.push_back(zeros({i == 7 ? 100'000 : 8}, {.device = cuda(0)}).set_requires_grad());
+    parameters.back().set_grad(ones(parameters.back().shape(), {.device = cuda(0)}));
   }
   O optimizer(parameters, options);
   optimizer.step();
@@ -88,12 +86,12 @@ TEST(SimTraining, AStepOfAnOptimizerIsOneLaunch) {
 std::size_t launches_of_a_scaled_step(void (*step)(amp::GradScaler&, optim::AdamW&)) {
   std::vector<Tensor> parameters;
   for (std::int64_t i = 0; i < 300; ++i) {
-    parameters.push_back(zeros({i == 7 ? 100'000 : 8}, {.device = device}).set_requires_grad());
-    parameters.back().set_grad(ones(parameters.back().shape(), {.device = device}));
+    parameters.push_back(zeros({i == 7 ? 100'000 : 8}, {.device = cuda(0)}).set_requires_grad());
+    parameters.back().set_grad(ones(parameters.back().shape(), {.device = cuda(0)}));
   }
   optim::AdamW optimizer(parameters, {});
   amp::GradScaler scaler;
-  scaler.scale(ones({}, {.device = device}));
+  scaler.scale(ones({}, {.device = cuda(0)}));
   std::size_t count = 0;
   for (int warm_up = 0; warm_up < 2; ++warm_up) {
     const std::size_t before = launches();
@@ -122,7 +120,7 @@ TEST(SimTraining, AScaledStepReadsGradientsInOnePass) {
 
 TEST(SimTraining, AnAverageOfTheWeightsIsOneLaunch) {
   std::vector<Tensor> parameters(300);
-  for (Tensor& parameter : parameters) parameter = zeros({8}, {.device = device});
+  for (Tensor& parameter : parameters) parameter = zeros({8}, {.device = cuda(0)});
   optim::WeightAverage average(parameters);
   average.update();
   const std::size_t before = launches();

@@ -12,7 +12,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr std::string_view prefix = "accumulation/";
+constexpr std::string_view accumulation_prefix = "accumulation/";
 constexpr std::string_view gradient_prefix = "accumulation/gradient/";
 constexpr std::string_view present_name = "accumulation/present";
 constexpr std::string_view weights_name = "accumulation/weights";
@@ -44,8 +44,8 @@ std::vector<Piece> accumulation_of(const nn::ReplicatedModule& replica) {
 }
 
 /// @throws InvalidArgument where it is missing, or of another form.
-const Tensor& find(const NamedTensors& tensors, std::string_view name, const Shape& shape,
-                   DType dtype = DType::f64) {
+const Tensor& checked_tensor(const NamedTensors& tensors, std::string_view name, const Shape& shape,
+                             DType dtype = DType::f64) {
   const auto found = std::ranges::find(tensors, name, &NamedTensors::value_type::first);
   LOCKSTEP_CHECK(found != tensors.end(), InvalidArgument,
                  "the state has gradients of backwards "
@@ -62,14 +62,14 @@ parallel::Accumulated accumulation_from(const NamedTensors& tensors,
                                         const nn::ReplicatedModule& replica) {
   const NamedTensors parameters = replica.trained_parameters();
   const auto count = static_cast<std::int64_t>(parameters.size());
-  const Tensor& present = find(tensors, present_name, {count});
-  const Tensor& weights = find(tensors, weights_name, {3});
+  const Tensor& present = checked_tensor(tensors, present_name, {count});
+  const Tensor& weights = checked_tensor(tensors, weights_name, {3});
   const Device device = replica.group()->device();
   parallel::Accumulated all;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto& [name, parameter] = parameters[static_cast<std::size_t>(i)];
-    const Tensor& gradient =
-        find(tensors, std::string(gradient_prefix) + name, parameter.shape(), parameter.dtype());
+    const Tensor& gradient = checked_tensor(tensors, std::string(gradient_prefix) + name,
+                                            parameter.shape(), parameter.dtype());
     all.gradients.push_back(present.select(0, i).item() > 0 ? gradient.to(device) : Tensor());
   }
   if (weights.select(0, 1).item() == 0) return all;
@@ -91,11 +91,11 @@ std::pair<NamedTensors, NamedTensors> taken_apart(const NamedTensors& tensors) {
 
 }  // namespace
 
-bool is_accumulation(std::string_view name) { return name.starts_with(prefix); }
+bool is_accumulation(std::string_view name) { return name.starts_with(accumulation_prefix); }
 
 NamedTensors without_accumulation(NamedTensors tensors) {
   std::erase_if(tensors, [](const auto& each) {
-    return each.first.starts_with(std::string("each_rank/").append(prefix));
+    return each.first.starts_with(std::string("each_rank/").append(accumulation_prefix));
   });
   return tensors;
 }

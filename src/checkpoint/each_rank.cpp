@@ -19,7 +19,7 @@ namespace {
 
 using parallel::ShardRange;
 
-constexpr std::string_view prefix = "each_rank/";
+constexpr std::string_view each_rank_prefix = "each_rank/";
 
 Shape in_a_row(std::int64_t ranks, const Shape& shape) {
   Shape whole{ranks};
@@ -62,7 +62,7 @@ class EachRank {
     for (Piece& piece : pieces) {
       if (!differs_(piece.name)) continue;
       const std::int64_t count = piece.tensor.numel();
-      piece.name = std::string(prefix) + piece.name;
+      piece.name = std::string(each_rank_prefix) + piece.name;
       piece.range = ShardRange{
           .whole = in_a_row(size_, piece.tensor.shape()), .begin = rank_ * count, .count = count};
     }
@@ -70,7 +70,7 @@ class EachRank {
   }
 
   std::optional<ShardRange> wanted(const std::string& name, const Shape& shape) {
-    if (!name.starts_with(prefix)) return wanted_of_state(name, shape);
+    if (!name.starts_with(each_rank_prefix)) return wanted_of_state(name, shape);
     LOCKSTEP_CHECK(!shape.empty() && shape[0] > 0, CorruptData, io::in_quotes(name), " of shape ",
                    shape, " has no first dimension of ranks");
     saved_[name] = shape;
@@ -85,14 +85,14 @@ class EachRank {
     NamedTensors own;
     std::string averaged;
     for (auto& [name, tensor] : tensors) {
-      if (!name.starts_with(prefix)) {
+      if (!name.starts_with(each_rank_prefix)) {
         own.emplace_back(name, std::move(tensor));
         continue;
       }
       const Shape& shape = saved_.at(name);
-      own.emplace_back(name.substr(prefix.size()), takes_own(name, shape)
-                                                       ? tensor.reshape(without_first(shape))
-                                                       : joined(name, tensor, averaged));
+      own.emplace_back(name.substr(each_rank_prefix.size()),
+                       takes_own(name, shape) ? tensor.reshape(without_first(shape))
+                                              : joined(name, tensor, averaged));
     }
     if (!averaged.empty() && rank_ == 0) LOCKSTEP_LOG(warning, averaged);
     return own;
@@ -101,7 +101,7 @@ class EachRank {
  private:
   /// @param name with the prefix.
   bool takes_own(const std::string& name, const Shape& saved) const {
-    return differs_(name.substr(prefix.size())) && saved[0] == size_;
+    return differs_(name.substr(each_rank_prefix.size())) && saved[0] == size_;
   }
 
   std::optional<ShardRange> wanted_of_state(const std::string& name, const Shape& shape) const {
@@ -114,12 +114,12 @@ class EachRank {
     if (!is_alike && averaged.empty())
       averaged = detail::concat("the checkpoint has tensors of each of ", row.size(0),
                                 " ranks, such as ", io::in_quotes(name), "; the ", size_,
-                                differs_(name.substr(prefix.size())) ? "" : " equal",
+                                differs_(name.substr(each_rank_prefix.size())) ? "" : " equal",
                                 " replicas go on from the averages");
     const Tensor whole = !is_alike && is_floating(row.dtype())
                              ? mean_of_ranks(row)
                              : row.select(0, is_alike ? 0 : rank_ % row.size(0));
-    const auto part = wanted_of_state(name.substr(prefix.size()), whole.shape());
+    const auto part = wanted_of_state(name.substr(each_rank_prefix.size()), whole.shape());
     return part ? whole.reshape({whole.numel()}).slice(0, part->begin, part->begin + part->count)
                 : whole;
   }

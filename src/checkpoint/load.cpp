@@ -60,7 +60,7 @@ Texts read_texts(const fs::path& checkpoint, const Registry& registry) {
   return texts;
 }
 
-std::string pack(const Texts& texts) {
+std::string pack_texts(const Texts& texts) {
   std::string message;
   append_text(message, texts.manifest);
   append_text(message, texts.state);
@@ -71,7 +71,7 @@ std::string pack(const Texts& texts) {
   return message;
 }
 
-Texts unpack(std::string_view message) {
+Texts unpack_texts(std::string_view message) {
   Texts texts;
   texts.manifest = take_text(message);
   texts.state = take_text(message);
@@ -86,7 +86,7 @@ Texts unpack(std::string_view message) {
 /// Pieces of a state now.
 using Pieces = std::map<std::string, Piece>;
 
-Pieces pieces_of(const TensorState& state) {
+Pieces pieces_by_name(const TensorState& state) {
   Pieces pieces;
   error_of([&] {  // whatever is wrong with the state now may be right with the one that is loaded
     for (Piece& piece : state.pieces()) pieces.emplace(piece.name, std::move(piece));
@@ -105,15 +105,15 @@ bool fits(const Piece& piece, const TensorSpec& wanted,
          (range ? range->whole : piece.tensor.shape()) == wanted.shape;
 }
 
-Reading plan(StemContents contents, std::vector<std::string> headers, const TensorState& state,
-             bool partial) {
+Reading plan_reading(StemContents contents, std::vector<std::string> headers,
+                     const TensorState& state, bool partial) {
   Reading reading{.contents = std::move(contents),
                   .headers = std::move(headers),
                   .ranges = {},
                   .tensors = {},
                   .in_place = {}};
   const NoGradGuard no_recording;
-  const Pieces pieces = partial ? Pieces() : pieces_of(state);
+  const Pieces pieces = partial ? Pieces() : pieces_by_name(state);
   // What the state has under no such name may be one of its tensors under another one of several,
   // whose values it compares.
   std::vector<TensorSpec> others;
@@ -292,13 +292,13 @@ Loaded read_checkpoint(comm::Communicator& group, const fs::path& checkpoint,
   check_alike(group, checkpoint, registry);
   std::string message;
   run_on_all(group, "what a checkpoint has", [&] {
-    if (group.rank() == 0) message = pack(read_texts(checkpoint, registry));
+    if (group.rank() == 0) message = pack_texts(read_texts(checkpoint, registry));
   });
   message = comm::broadcast_bytes(group, message, 0, "what a checkpoint has");
   Loaded loaded;
   std::vector<Reading>& readings = loaded.readings;
   run_on_all(group, "what is wanted of a checkpoint", [&] {
-    Texts texts = unpack(message);
+    Texts texts = unpack_texts(message);
     const Manifest manifest = parse_manifest(texts.manifest, (checkpoint / manifest_name).string());
     loaded.values = parse_state_file(texts.state, (checkpoint / state_name).string());
     check_values(checkpoint, registry, loaded.values);
@@ -307,7 +307,7 @@ Loaded read_checkpoint(comm::Communicator& group, const fs::path& checkpoint,
       const auto& [name, state] = registry.tensors[i];
       std::vector<std::string>& headers = texts.headers.at(i);
       StemContents contents = contents_of(checkpoint, manifest, name, headers);
-      readings.push_back(plan(std::move(contents), std::move(headers), state, partial));
+      readings.push_back(plan_reading(std::move(contents), std::move(headers), state, partial));
     }
     keep_places_apart(readings);
   });
@@ -322,7 +322,7 @@ Loaded read_checkpoint(comm::Communicator& group, const fs::path& checkpoint,
         if (group.rank() == 0) check(checkpoint, readings[i].contents, messages);
       });
     } catch (const CorruptData&) {  // on all ranks
-      check_is_same(group, checkpoint, unpack(message).manifest);
+      check_is_same(group, checkpoint, unpack_texts(message).manifest);
       throw;
     }
     NamedTensors& tensors = loaded.tensors.emplace_back();

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::string_view format = "lockstep checkpoint";
+constexpr std::string_view manifest_format = "lockstep checkpoint";
 constexpr int format_version = 1;
 constexpr std::size_t digits = 8;  // of a checksum
 
@@ -41,7 +41,7 @@ ordered_json json_of(const FileRecord& file) {
 ordered_json json_of(const Manifest& manifest) {
   ordered_json files = ordered_json::array();
   for (const FileRecord& file : manifest.files) files.push_back(json_of(file));
-  ordered_json json{{"format", format},
+  ordered_json json{{"format", manifest_format},
                     {"format_version", format_version},
                     {"lockstep_version", manifest.version},
                     {"step", manifest.step},
@@ -88,7 +88,8 @@ FileRecord parse_file(const ordered_json& json) {
 }
 
 Manifest parse(const ordered_json& json) {
-  LOCKSTEP_CHECK(json.at("format") == format, CorruptData, "it is no manifest of a checkpoint");
+  LOCKSTEP_CHECK(json.at("format") == manifest_format, CorruptData,
+                 "it is no manifest of a checkpoint");
   ordered_json rest = json;
   rest.erase("crc32c");  // so that a flipped bit is not taken for another version
   LOCKSTEP_CHECK(json.at("crc32c") == hexadecimal(checksum_of(rest.dump())), CorruptData,

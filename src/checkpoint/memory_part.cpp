@@ -9,16 +9,13 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr std::string_view format = "lockstep snapshot 1";
-
-std::uint32_t checksum_of(std::string_view text) {
-  return io::crc32c(std::as_bytes(std::span(text)));
-}
+constexpr std::string_view snapshot_format = "lockstep snapshot 1";
 
 /// What follows the checksum and the format.
 std::string_view checked(std::string_view description) {
   const std::uint64_t checksum = take_number(description);
-  LOCKSTEP_CHECK(checksum == checksum_of(description) && take_text(description) == format,
+  LOCKSTEP_CHECK(checksum == io::crc32c(std::as_bytes(std::span(description))) &&
+                     take_text(description) == snapshot_format,
                  CorruptData, "the description of a snapshot is damaged");
   return description;
 }
@@ -49,7 +46,7 @@ void append_all(std::string& text, const auto& all, const Append& append) {
 std::string describe_part(const PartId& id, const Snapshot& snapshot,
                           std::span<const std::byte> bytes) {
   std::string text;
-  append_text(text, format);
+  append_text(text, snapshot_format);
   append_id(text, id);
   append_number(text, bytes.size());
   append_number(text, io::crc32c(bytes));
@@ -74,7 +71,7 @@ std::string describe_part(const PartId& id, const Snapshot& snapshot,
   });
   append_text(text, write_values(counts ? snapshot.shared : NamedValues()));
   std::string description;
-  append_number(description, checksum_of(text));
+  append_number(description, io::crc32c(std::as_bytes(std::span(text))));
   return description + text;
 }
 

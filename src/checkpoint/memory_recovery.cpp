@@ -36,7 +36,7 @@ Age age_of_newest(const fs::path& run) {
   return age;
 }
 
-std::string read_text(const fs::path& path) {
+std::string read_description(const fs::path& path) {
   const FileReader file(path);
   std::string text(file.size(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
@@ -97,7 +97,7 @@ int MemorySnapshots::holder_of(const Place& place, int rank) const {
 std::string MemorySnapshots::parts_here() const {
   std::string lines;
   const auto add = [&](const fs::path& path) {
-    const PartId id = id_of_part(read_text(path));
+    const PartId id = id_of_part(read_description(path));
     lines += detail::concat(id.generation, " ", id.step, " ", id.size, " ", id.rank, " ",
                             path.stem().string(), "\n");
   };
@@ -123,7 +123,7 @@ MemorySnapshots::Opened MemorySnapshots::open_parts(const std::vector<Place>& pl
     const Place& place = places[static_cast<std::size_t>(rank)];
     if (holder_of(place, rank) != group_->rank()) continue;
     const std::string error = error_of([&] {
-      std::string description = read_text((folder_ / place.name).concat(description_suffix));
+      std::string description = read_description((folder_ / place.name).concat(description_suffix));
       found.files.emplace_back(folder_ / place.name);
       const std::span<const std::byte> bytes = found.files.back().bytes();
       check_part(description, bytes);

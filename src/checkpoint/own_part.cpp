@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t chunk_bytes = std::uint64_t{4} << 20;  // one write
-constexpr std::uint64_t large_part = 2 * chunk_bytes;          // is worth a second thread
+constexpr std::uint64_t bytes_per_write = std::uint64_t{4} << 20;  // one write
+constexpr std::uint64_t large_part = 2 * bytes_per_write;          // is worth a second thread
 
 }  // namespace
 
@@ -84,7 +84,7 @@ void cut(const Segment& segment, std::vector<Chunk>& chunks) {
   const std::uint64_t last = std::max(end / page_bytes * page_bytes, first);
   for (std::uint64_t at = begin; at < end;) {
     const std::uint64_t next = at < first  ? first
-                               : at < last ? std::min(last, at + chunk_bytes)
+                               : at < last ? std::min(last, at + bytes_per_write)
                                            : end;
     chunks.push_back({.file = segment.file,
                       .offset = at,

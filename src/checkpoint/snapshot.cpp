@@ -50,8 +50,8 @@ std::vector<Piece> pieces_of(const TensorState& state, bool takes_more) {
   return pieces;
 }
 
-Stem plan(const std::string& name, const std::vector<Piece>& pieces, int rank, int size,
-          std::uint64_t file_bytes) {
+Stem plan_stem(const std::string& name, const std::vector<Piece>& pieces, int rank, int size,
+               std::uint64_t file_bytes) {
   std::vector<TensorSpec> specs;
   std::map<std::string_view, std::size_t> by_name;
   for (const Piece& piece : pieces) {
@@ -160,7 +160,7 @@ std::vector<Stem> plan_all(const Registry& registry, bool takes_more, int rank, 
                            std::uint64_t file_bytes) {
   std::vector<Stem> stems;
   for (const auto& [name, state] : registry.tensors)
-    stems.push_back(plan(name, pieces_of(state, takes_more), rank, size, file_bytes));
+    stems.push_back(plan_stem(name, pieces_of(state, takes_more), rank, size, file_bytes));
   return stems;
 }
 

@@ -7,12 +7,14 @@
 #include <emmintrin.h>
 #endif
 
+#include "checkpoint/staging.hpp"
+
 namespace lockstep::checkpoint {
 namespace {
 
 #if defined(__SSE2__)
 
-constexpr std::size_t line_bytes = 64, page_bytes = 4096, pages = 4;
+constexpr std::size_t line_bytes = 64, pages_at_once = 4;
 constexpr std::size_t ahead_bytes = 4 * line_bytes;  // is fetched while a line is copied
 
 void stream_line(std::byte* to, const std::byte* from) noexcept {
@@ -27,9 +29,9 @@ void stream_line(std::byte* to, const std::byte* from) noexcept {
   _mm_stream_si128(target + 3, d);
 }
 
-/// @return how many bytes were copied: a multiple of `pages` pages.
+/// @return how many bytes were copied: a multiple of `pages_at_once` pages.
 std::size_t stream_pages(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
-  constexpr std::size_t at_once = pages * page_bytes;
+  constexpr std::size_t at_once = pages_at_once * page_bytes;
   std::size_t at = 0;
   for (; at + at_once <= bytes; at += at_once)
     for (std::size_t line = at; line < at + page_bytes; line += line_bytes)

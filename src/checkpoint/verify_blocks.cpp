@@ -15,8 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The state whose file it is; nothing for other files, and where what is damaged would tell.
-std::optional<StemContents> stem_of(const fs::path& checkpoint, const Manifest& manifest,
-                                    const std::string& file) {
+std::optional<StemContents> stem_with(const fs::path& checkpoint, const Manifest& manifest,
+                                      const std::string& file) {
   for (const std::string& stem : stems_of(manifest)) try {
       if (is_file_of(file, stem)) return read_stem(checkpoint, manifest, stem);
     } catch (const Error&) {
@@ -44,7 +44,7 @@ std::vector<Damage> verify_blocks(const fs::path& checkpoint, const Manifest& ma
     if (from == From::disk) file.drop_cache(begin, bytes.size());  // others may want the memory
     const std::uint32_t found = io::crc32c(bytes);
     if (found == record.checksums[block]) continue;
-    const auto stem = stem_of(checkpoint, manifest, record.name);
+    const auto stem = stem_with(checkpoint, manifest, record.name);
     damage.push_back(damage_of(record, block, found, stem ? &*stem : nullptr));
   }
   return damage;

@@ -14,9 +14,10 @@ void note_failed_samples(std::span<const std::int64_t> indices, std::uint64_t ep
   constexpr std::size_t shown = 32;
   std::string text = indices.size() == 1 ? "sample" : "samples";
   for (std::size_t i = 0; i < std::min(indices.size(), shown); ++i)
-    text += detail::concat(i == 0 ? " " : ", ", indices[i]);
-  if (indices.size() > shown) text += detail::concat(" and ", indices.size() - shown, " more");
-  note_failure_place(detail::concat(text, " of epoch ", epoch));
+    text += lockstep::detail::concat(i == 0 ? " " : ", ", indices[i]);
+  if (indices.size() > shown)
+    text += lockstep::detail::concat(" and ", indices.size() - shown, " more");
+  note_failure_place(lockstep::detail::concat(text, " of epoch ", epoch));
 } catch (...) {  // no memory for the note: then the exception goes without
 }
 

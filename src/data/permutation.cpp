@@ -39,9 +39,9 @@ Product multiply(std::uint64_t a, std::uint64_t b) {
 }
 
 // Random numbers below a bound.
-class Numbers {
+class RandomNumbers {
  public:
-  explicit Numbers(PhiloxState state) : state_(state) {}
+  explicit RandomNumbers(PhiloxState state) : state_(state) {}
 
   // Uniform without bias: Lemire, "Fast random integer generation in an interval" (2019).
   std::uint64_t below(std::uint64_t bound) {
@@ -119,7 +119,7 @@ std::vector<std::int64_t> random_permutation(std::int64_t count, std::uint64_t s
                                              std::uint64_t epoch) {
   std::vector<std::int64_t> order(checked_count(count));
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  Numbers numbers({seed ^ shuffle_key, epoch});
+  RandomNumbers numbers({seed ^ shuffle_key, epoch});
   for (std::size_t left = order.size(); left > 1; --left)
     std::swap(order[left - 1], order[numbers.below(left)]);
   return order;

@@ -29,10 +29,10 @@ void print(std::ostream& out, const std::string& name, const Module& module, int
 }  // namespace
 
 std::string type_name(const Module& module) {
-  std::string name = detail::full_name_of(typeid(module));
+  std::string name = lockstep::detail::full_name_of(typeid(module));
   constexpr std::string_view made = "lockstep::nn::Made<";  // what `make` wraps it in
   if (name.starts_with(made)) name = name.substr(made.size(), name.size() - made.size() - 1);
-  return detail::short_name_of(std::move(name));
+  return lockstep::detail::short_name_of(std::move(name));
 }
 
 std::ostream& operator<<(std::ostream& out, const Module& module) {

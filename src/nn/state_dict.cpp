@@ -83,7 +83,7 @@ class Loading {
   std::map<const TensorImpl*, std::size_t> slot_of_;
   std::map<std::string, std::size_t, std::less<>> slot_of_name_;
   LoadReport report_;
-  detail::FaultList faults_;
+  lockstep::detail::FaultList faults_;
 };
 
 }  // namespace

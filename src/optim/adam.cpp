@@ -8,7 +8,7 @@
 namespace lockstep::optim {
 namespace {
 
-constexpr std::string_view names[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+constexpr std::string_view adam_states[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
 
 template <class Options>
 void check_adam(const Options& options) {
@@ -25,7 +25,7 @@ void AdamWOptions::check() const { check_adam(*this); }
 
 template <class Options>
 StateNames AdamFamily<Options>::state_names(std::size_t group, const Tensor&) const {
-  return StateNames(names).first(this->options(group).amsgrad ? 3 : 2);
+  return StateNames(adam_states).first(this->options(group).amsgrad ? 3 : 2);
 }
 
 template <class Options>

@@ -6,7 +6,7 @@
 namespace lockstep::optim {
 namespace {
 
-constexpr std::string_view names[] = {"momentum_buffer"};
+constexpr std::string_view sgd_states[] = {"momentum_buffer"};
 
 }  // namespace
 
@@ -19,7 +19,7 @@ void SGDOptions::check() const {
 }
 
 StateNames SGD::state_names(std::size_t group, const Tensor&) const {
-  return StateNames(names).first(options(group).momentum != 0);
+  return StateNames(sgd_states).first(options(group).momentum != 0);
 }
 
 void SGD::update(std::size_t group, std::span<ParameterState* const> parameters,

@@ -16,14 +16,12 @@
 namespace lockstep::parallel {
 namespace {
 
-using namespace autograd;
-
 constexpr OpDescriptor sync_batch_norm_op{
     .name = "sync_batch_norm", .dtypes = DTypeRule::floating, .operands = OperandDTypes::own};
 
 /// What a call is to the other ranks.
-std::string label_of(const BatchNormCall& call, bool gradient_of_x, Communicator& group) {
-  const std::string place = current_path();
+std::string label_of(const autograd::BatchNormCall& call, bool gradient_of_x, Communicator& group) {
+  const std::string place = autograd::current_path();
   std::string label(call.name());
   if (call.recording()) label += lockstep::detail::concat(" #", group.take_number());
   if (gradient_of_x) label += " with a gradient of x";
@@ -64,11 +62,11 @@ struct Moments {
 Moments moments_of(const Tensor& x, Communicator& group, const std::string& label) {
   const NoGradGuard no_recording;
   const std::int64_t channels = x.size(1);
-  const TensorOptions statistics{statistics_dtype(x.dtype()), x.device()};
+  const TensorOptions statistics{autograd::statistics_dtype(x.dtype()), x.device()};
   Tensor mean = zeros({channels}, statistics), variance = zeros({channels}, statistics);
   if (x.numel() > 0)
-    backend_of(x).batch_norm.statistics(
-        {.mean = mean.view(), .variance = variance.view(), .x = x.view()}, stream_of(x));
+    autograd::backend_of(x).batch_norm.statistics(
+        {.mean = mean.view(), .variance = variance.view(), .x = x.view()}, autograd::stream_of(x));
   const double own = channels == 0 ? 0.0 : static_cast<double>(x.numel() / channels);
   const Tensor count = full({1}, own, {DType::f64, x.device()});
   const Tensor own_moments = cat({count, mean.to(DType::f64), variance.to(DType::f64)}, 0);
@@ -101,6 +99,7 @@ Tensor sync_batch_norm(const Tensor& x_in, const Tensor& running_mean, const Ten
                        const Tensor& weight_in, const Tensor& bias_in,
                        const BatchNormOptions& options, const CommunicatorPtr& group,
                        const Tensor& residual_in) {
+  using namespace autograd;
   if (!options.training)
     return batch_norm(x_in, running_mean, running_var, weight_in, bias_in, options, residual_in);
   LOCKSTEP_CHECK(group, InvalidArgument, sync_batch_norm_op.name, ": no group");

@@ -31,7 +31,7 @@ void check_alone(const LoopOptions& options, bool evaluates,
 /// Ranks that evaluate, or end, after other steps would wait for each other.
 void check_same(comm::Communicator& group, const LoopOptions& options, bool evaluates,
                 std::optional<std::int64_t> epoch_steps) {
-  const auto text = [](const auto& value) { return detail::concat(value); };
+  const auto text = [](const auto& value) { return lockstep::detail::concat(value); };
   const std::vector<std::pair<std::string, std::string>> settings{
       {"steps", text(options.steps)},
       {"epochs", text(options.epochs)},
@@ -47,7 +47,7 @@ void check_same(comm::Communicator& group, const LoopOptions& options, bool eval
 std::string newest_of(const std::filesystem::path& folder) {
   try {
     const auto newest = checkpoint::newest(folder);
-    return newest ? detail::concat("the one of step ", newest->step, " is the last")
+    return newest ? lockstep::detail::concat("the one of step ", newest->step, " is the last")
                   : "there is none";
   } catch (const Error&) {
     return "those before stay";

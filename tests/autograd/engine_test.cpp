@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/fixed_sink.hpp"
+#include "autograd/leaves.hpp"
 #include "lockstep/autograd/op_call.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/compare.hpp"
@@ -13,11 +14,7 @@
 namespace lockstep {
 namespace {
 
-Tensor leaf(std::initializer_list<double> values) {
-  Tensor x = tensor<double>(values);
-  x.set_requires_grad();
-  return x;
-}
+using testing::leaf;
 
 TEST(Engine, AccumulatesGradientsOfSeveralUses) {
   const Tensor x = leaf({2.0, 3.0});

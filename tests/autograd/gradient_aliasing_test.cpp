@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/fixed_sink.hpp"
+#include "autograd/leaves.hpp"
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/op_call.hpp"
 #include "lockstep/autograd/ops.hpp"
@@ -16,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-constexpr TensorOptions f64{.dtype = DType::f64};
+using testing::f64;
 
 /// A leaf that has a gradient, in memory of its own or of a sink, and a second leaf.
 struct Leaves {

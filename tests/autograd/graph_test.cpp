@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "autograd/leaves.hpp"
 #include "lockstep/autograd/op_call.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/memory/allocator.hpp"
@@ -15,9 +16,7 @@
 namespace lockstep {
 namespace {
 
-Tensor leaf(std::initializer_list<double> values) {
-  return tensor<double>(values).set_requires_grad();
-}
+using testing::leaf;
 
 std::vector<double> values(const Tensor& x) { return x.to_vector<double>(); }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/fixed_sink.hpp"
+#include "autograd/leaves.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -16,10 +17,7 @@ namespace {
 using autograd::leaf_of;
 using autograd::LeafNode;
 using testing::FixedSink;
-
-Tensor leaf(std::initializer_list<double> values) {
-  return tensor<double>(values).set_requires_grad();
-}
+using testing::leaf;
 
 TEST(LeafHooks, FireUntilRemoved) {
   const Tensor x = leaf({1.0});

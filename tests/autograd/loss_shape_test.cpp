@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using Loss = std::function<Tensor(const Tensor&, const Tensor&)>;
 
-const std::vector<std::pair<std::string, Loss>>& losses() {
+const std::vector<std::pair<std::string, Loss>>& elementwise_losses() {
   static const std::vector<std::pair<std::string, Loss>> all = {
       {"mse_loss", [](auto& a, auto& b) { return mse_loss(a, b); }},
       {"l1_loss", [](auto& a, auto& b) { return l1_loss(a, b); }},
@@ -29,7 +29,7 @@ const std::vector<std::pair<std::string, Loss>>& losses() {
 TEST(Losses, RefuseATargetThatWouldBeBroadcast) {
   const std::pair<Shape, Shape> pairs[] = {{{4, 1}, {4}},    {{4}, {4, 1}}, {{4, 3}, {3}},
                                            {{4, 3}, {1, 3}}, {{4}, {}},     {{1, 4}, {4}}};
-  for (const auto& [name, loss] : losses())
+  for (const auto& [name, loss] : elementwise_losses())
     for (const auto& [input, target] : pairs) try {
         loss(rand(input), rand(target));
         ADD_FAILURE() << name << " took " << input << " and " << target;
@@ -40,7 +40,7 @@ TEST(Losses, RefuseATargetThatWouldBeBroadcast) {
 }
 
 TEST(Losses, TakeAnyShapeThatInputAndTargetShare) {
-  for (const auto& [name, loss] : losses())
+  for (const auto& [name, loss] : elementwise_losses())
     for (const Shape& shape : {Shape{4}, Shape{4, 1}, Shape{2, 3, 4}})
       EXPECT_EQ(loss(rand(shape), rand(shape)).numel(), 1) << name;
 }

@@ -46,7 +46,7 @@ std::string message_of(Function&& function) {
   return "nothing was thrown";
 }
 
-Tensor leaf(const Shape& shape, DType dtype = DType::f32) {
+Tensor uniform_leaf(const Shape& shape, DType dtype = DType::f32) {
   return rand(shape).to(dtype).set_requires_grad();
 }
 
@@ -69,14 +69,14 @@ TEST(OpCall, NamesOpDTypeAndDeviceOfWhatItRefuses) {
 }
 
 TEST(OpCall, NamesTheOpWhoseSavedOperandWasChanged) {
-  const Tensor x = leaf({2});
+  const Tensor x = uniform_leaf({2});
   const Tensor y = sum(cube(x));
   no_grad([&] { Tensor(x).fill_(1.0); });
   EXPECT_THAT(message_of([&] { y.backward(); }), HasSubstr("backward of cube: a saved tensor"));
 }
 
 TEST(OpCall, RecordsGradientsOfDenseCopiesForTheOperandItself) {
-  const Tensor weight = leaf({3, 5}), x = rand({2, 5, 4});
+  const Tensor weight = uniform_leaf({3, 5}), x = rand({2, 5, 4});
   const Tensor y =
       layer_norm(x.transpose(1, 2).detach().set_requires_grad(), {5}, weight.select(0, 1));
   sum(square(y)).backward();
@@ -84,7 +84,7 @@ TEST(OpCall, RecordsGradientsOfDenseCopiesForTheOperandItself) {
 }
 
 TEST(OpCall, RunsProductsInTheDTypeOfTheAutocastMode) {
-  const Tensor x = leaf({4, 32}), weight = leaf({8, 32}), bias = leaf({8});
+  const Tensor x = uniform_leaf({4, 32}), weight = uniform_leaf({8, 32}), bias = uniform_leaf({8});
   const Tensor expected = linear(x, weight, bias);
   Tensor y;
   {
@@ -105,7 +105,7 @@ struct OneSink final : GradientSink {
 };
 
 TEST(OpCall, ReturnsGradientsInTheDTypeInWhichOperandsWereGiven) {
-  const Tensor x = leaf({4, 32}), weight = leaf({8, 32}), bias = leaf({8});
+  const Tensor x = uniform_leaf({4, 32}), weight = uniform_leaf({8, 32}), bias = uniform_leaf({8});
   sum(linear(x, weight, bias)).backward();
   const Tensor expected = weight.grad().clone(), expected_x = x.grad().clone();
   for (const Tensor& each : {x, weight, bias}) leaf_of(each).clear_gradient();
@@ -125,7 +125,7 @@ TEST(OpCall, ReturnsGradientsInTheDTypeInWhichOperandsWereGiven) {
 
 TEST(OpCall, RunsInF32WhatNeedsItsRangeAndWidensMixedOperands) {
   const AutocastModeGuard lower(DeviceType::cpu, DType::bf16);
-  const Tensor half = leaf({3, 4}, DType::bf16), single = leaf({3, 4});
+  const Tensor half = uniform_leaf({3, 4}, DType::bf16), single = uniform_leaf({3, 4});
   EXPECT_EQ(exp(half).dtype(), DType::f32);
   EXPECT_EQ(softmax(half, -1).dtype(), DType::f32);
   EXPECT_EQ(relu(half).dtype(), DType::bf16);
@@ -148,7 +148,7 @@ TEST(OpCall, LeavesF64AloneAndEndsWithTheScope) {
 }
 
 TEST(OpCall, ComputesGradientsInTheDTypesOfTheForward) {
-  const Tensor a = leaf({4, 4}), b = leaf({4, 4});
+  const Tensor a = uniform_leaf({4, 4}), b = uniform_leaf({4, 4});
   const Tensor y = sum(matmul(a, b));
   y.backward({}, true);
   const Tensor expected = a.grad().clone();
@@ -168,7 +168,7 @@ Tensor reversed_gradient(const Tensor& x, const Tensor& other) {
 }
 
 TEST(OpCall, LeavesAnOperandAsItIsThatTheOpGivesBack) {
-  const Tensor x = leaf({2}), none = Tensor();
+  const Tensor x = uniform_leaf({2}), none = Tensor();
   const Tensor y = reversed_gradient(x, none);
   EXPECT_TRUE(x.is_leaf());
   EXPECT_FALSE(y.is_leaf());
@@ -176,7 +176,7 @@ TEST(OpCall, LeavesAnOperandAsItIsThatTheOpGivesBack) {
   sum(y * 3.0).backward();
   EXPECT_THAT(x.grad().to_vector<float>(), ElementsAre(-3.0F, -3.0F));
 
-  const Tensor z = leaf({2});
+  const Tensor z = uniform_leaf({2});
   const Tensor computed = z * 2.0;
   const Tensor before = sum(computed * 5.0);
   const Tensor reversed = sum(reversed_gradient(computed, none));
@@ -185,7 +185,7 @@ TEST(OpCall, LeavesAnOperandAsItIsThatTheOpGivesBack) {
 }
 
 TEST(OpCall, LeavesAnOperandWithoutGradientAsItIsThatTheOpGivesBack) {
-  const Tensor plain = ones({2}), x = leaf({2});
+  const Tensor plain = ones({2}), x = uniform_leaf({2});
   const Tensor y = reversed_gradient(plain, x);
   EXPECT_TRUE(y.requires_grad());
   EXPECT_FALSE(plain.requires_grad());
@@ -194,7 +194,7 @@ TEST(OpCall, LeavesAnOperandWithoutGradientAsItIsThatTheOpGivesBack) {
 
 TEST(OpCall, LeavesOperandsAsTheyAreThatAnOpWithSeveralResultsGivesBack) {
   constexpr static OpDescriptor twice_op{.name = "twice"};
-  const Tensor x = leaf({2});
+  const Tensor x = uniform_leaf({2});
   const OpCall call(twice_op, x);
   std::array<Tensor, 2> both{x, x};
   call.record_outputs(both, [](std::span<const Tensor> dy, InputGradients& dx) {
@@ -208,7 +208,7 @@ TEST(OpCall, LeavesOperandsAsTheyAreThatAnOpWithSeveralResultsGivesBack) {
 
 /// Runs the backward of an op of one operand of two elements; it is what `set` makes of it.
 template <class Set>
-std::string message_of_backward(Set set, const Tensor& x = leaf({2})) {
+std::string message_of_backward(Set set, const Tensor& x = uniform_leaf({2})) {
   constexpr static OpDescriptor custom_op{.name = "custom"};
   const OpCall call(custom_op, x);
   const Tensor y = call.record(no_grad([&] { return x * 1.0; }), set);
@@ -233,7 +233,7 @@ TEST(OpCall, RefusesAGradientOfAnotherShapeThanItsOperand) {
   const auto shape_of_operand = HasSubstr(
       "backward of custom: the gradient of operand 0 is of shape [3], the operand of [2]");
   for (const bool is_leaf : {true, false}) {
-    const Tensor x = is_leaf ? leaf({2}) : leaf({2}) * 1.0;
+    const Tensor x = is_leaf ? uniform_leaf({2}) : uniform_leaf({2}) * 1.0;
     EXPECT_THAT(
         message_of_backward([](const Tensor&, InputGradients& dx) { dx.set(0, zeros({3})); }, x),
         shape_of_operand);
@@ -258,7 +258,7 @@ TEST(OpCall, RefusesAGradientOfAnotherShapeThanItsOperand) {
 
 TEST(OpCall, RefusesAGradientOfAnotherShapeThanOneOfSeveralResults) {
   constexpr static OpDescriptor parts_op{.name = "parts"}, custom_op{.name = "custom"};
-  const Tensor x = leaf({2});
+  const Tensor x = uniform_leaf({2});
   const OpCall call(parts_op, x);
   std::array<Tensor, 2> parts{zeros({4}), zeros({5})};
   call.record_outputs(parts, [](std::span<const Tensor>, InputGradients&) {});
@@ -271,7 +271,7 @@ TEST(OpCall, RefusesAGradientOfAnotherShapeThanOneOfSeveralResults) {
 
 TEST(OpCall, TellsABackwardTheShapesOfItsOperands) {
   constexpr static OpDescriptor custom_op{.name = "custom"};
-  const Tensor x = leaf({2, 3}), y = leaf({4}) * 1.0, constant = zeros({5});
+  const Tensor x = uniform_leaf({2, 3}), y = uniform_leaf({4}) * 1.0, constant = zeros({5});
   const OpCall call(custom_op, x, y, constant);
   const Tensor z = call.record(zeros({}), [](const Tensor&, InputGradients& dx) {
     EXPECT_EQ(dx.operand_shape(0), (Shape{2, 3}));
@@ -320,7 +320,7 @@ struct RecordedRanges final : TraceSink {
 
 TEST(OpCall, OpensATraceRangeForEachOpAndEachNode) {
   RecordedRanges ranges;
-  const Tensor x = leaf({2, 3}), weight = leaf({4, 3});
+  const Tensor x = uniform_leaf({2, 3}), weight = uniform_leaf({4, 3});
   TraceSink* const former = set_trace_sink(&ranges);
   const Tensor y = linear(x, weight);
   y.backward(y.detach());

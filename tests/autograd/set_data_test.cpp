@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/fixed_sink.hpp"
+#include "autograd/leaves.hpp"
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/compare.hpp"
@@ -18,16 +19,12 @@ namespace {
 
 using autograd::leaf_of;
 using autograd::LeafNode;
+using testing::f64;
 using testing::FixedSink;
 using ::testing::HasSubstr;
+using testing::leaf;
 
-constexpr TensorOptions f64{.dtype = DType::f64};
-
-Tensor leaf(std::initializer_list<double> values) {
-  return tensor<double>(values).set_requires_grad();
-}
-
-std::string message_of(const std::function<void()>& action) {
+std::string refusal_of(const std::function<void()>& action) {
   try {
     action();
   } catch (const InvalidArgument& error) {
@@ -94,7 +91,7 @@ TEST(SetData, ChangesTheShapeOfALeafWithoutAGradient) {
   x.set_data(own_half);
   sum(square(x)).backward();
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector{6.0, 8.0}));
-  EXPECT_THAT(message_of([&] { x.set_data(zeros({4}, f64)); }),
+  EXPECT_THAT(refusal_of([&] { x.set_data(zeros({4}, f64)); }),
               AllOf(HasSubstr("shape [2] has a gradient"), HasSubstr("[4]")));
   EXPECT_TRUE(x.is_same(x) && equal(x.detach(), own_half));
   x.set_grad({});
@@ -159,7 +156,7 @@ TEST(SetData, RefusesTheGradientOfAGraphFromBefore) {
   Tensor table = randn({3, 2}, f64).set_requires_grad();
   const Tensor y = embedding(tensor<std::int64_t>({2, 0}), table);
   table.set_data(zeros({1, 2}, f64));
-  EXPECT_THAT(message_of([&] { sum(y).backward(); }), HasSubstr("[3, 2]"));
+  EXPECT_THAT(refusal_of([&] { sum(y).backward(); }), HasSubstr("[3, 2]"));
 }
 
 // Ops whose gradients are windows, sums or scatters, in the shape that the operand had.
@@ -192,7 +189,7 @@ TEST(SetData, RefusesTheGradientsOfViewsAndSumsFromBefore) {
     Tensor x = leaf({1.0, 2.0});
     const Tensor y = sum(op(x) * 3.0), again = sum(op(x) * 3.0);
     x.set_data(zeros({4}, f64));
-    EXPECT_THAT(message_of([&] { y.backward(); }), AllOf(HasSubstr("[2]"), HasSubstr("[4]")))
+    EXPECT_THAT(refusal_of([&] { y.backward(); }), AllOf(HasSubstr("[2]"), HasSubstr("[4]")))
         << name;
     EXPECT_FALSE(x.grad().defined()) << name;
     // A new graph has the new shape, and the former one its own once that is back.

@@ -5,6 +5,7 @@
 
 #include "autograd/fixed_sink.hpp"
 #include "autograd/grad_check_cases.hpp"
+#include "autograd/leaves.hpp"
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -16,10 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-Tensor leaf(std::initializer_list<double> values) {
-  return tensor<double>(values).set_requires_grad();
-}
+using testing::leaf;
 
 TEST(TensorHook, SeesAndReplacesTheGradientOfAComputedTensor) {
   const Tensor x = leaf({1.0, 2.0});

@@ -32,7 +32,7 @@ struct Two : nn::Module {
   nn::Child<nn::Linear> a, b;
 };
 
-struct Case {
+struct AccumulationCase {
   std::string name = {};
   DistributedDataParallelOptions replica = {};
   bool is_weighted = false, rank_1_leaves_out_b = false, trains_alone = false;
@@ -43,8 +43,8 @@ struct Case {
 constexpr std::int64_t batches = 12, saved_batch = 5;
 
 /// Steps of three micro-batches by hand, which are saved behind the second one of the second step.
-std::vector<std::vector<float>> train(int ranks, const std::filesystem::path& folder,
-                                      const Case& how, bool goes_on) {
+std::vector<std::vector<float>> train_accumulating(int ranks, const std::filesystem::path& folder,
+                                                   const AccumulationCase& how, bool goes_on) {
   std::vector<std::vector<float>> weights(static_cast<std::size_t>(ranks));
   run_job(ranks, [&](const CommunicatorPtr& group) {
     auto model = nn::make<Two>();
@@ -92,8 +92,8 @@ std::vector<std::vector<float>> train(int ranks, const std::filesystem::path& fo
   return weights;
 }
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all{
+const std::vector<AccumulationCase>& cases() {
+  static const std::vector<AccumulationCase> all{
       {.name = "plain"},
       {.name = "weights", .is_weighted = true},
       {.name = "ZeRO 1", .replica = {.zero_stage = 1}},
@@ -112,18 +112,18 @@ const std::vector<Case>& cases() {
 }
 
 TEST(Accumulation, GoesOnBitwiseBetweenMicroBatches) {
-  for (const Case& how : cases()) {
+  for (const AccumulationCase& how : cases()) {
     SCOPED_TRACE(how.name);
     const TemporaryFolder folder;
-    const auto whole = train(2, folder / "run", how, false);
-    EXPECT_EQ(train(2, folder / "run", how, true), whole);
+    const auto whole = train_accumulating(2, folder / "run", how, false);
+    EXPECT_EQ(train_accumulating(2, folder / "run", how, true), whole);
   }
 }
 
 TEST(Accumulation, OtherNumbersOfRanksGoOnFromTheAverage) {
   const TemporaryFolder folder;
   set_log_sink([](std::string_view) {});
-  train(2, folder / "run", {}, false);
+  train_accumulating(2, folder / "run", {}, false);
   run_job(1, [&](const CommunicatorPtr& group) {
     auto model = nn::make<Two>();
     DistributedDataParallel ddp(model, group);
@@ -150,8 +150,8 @@ TEST(Accumulation, OtherNumbersOfRanksGoOnFromTheAverage) {
 
 TEST(Accumulation, ARankWithoutGradientsGetsNone) {
   const TemporaryFolder folder;
-  const Case how{.rank_with_one = 1};
-  train(2, folder / "run", how, false);
+  const AccumulationCase how{.rank_with_one = 1};
+  train_accumulating(2, folder / "run", how, false);
   run_job(2, [&](const CommunicatorPtr& group) {
     auto model = nn::make<Two>();
     DistributedDataParallel ddp(model, group);
@@ -186,7 +186,7 @@ TEST(Accumulation, AForwardWhoseBackwardIsLeftOutLosesNothing) {
 TEST(Accumulation, WeightsNeedAsManyRanks) {
   const TemporaryFolder folder;
   set_log_sink([](std::string_view) {});
-  train(2, folder / "run", {.is_weighted = true}, false);
+  train_accumulating(2, folder / "run", {.is_weighted = true}, false);
   run_job(1, [&](const CommunicatorPtr& group) {
     auto model = nn::make<Two>();
     DistributedDataParallel ddp(model, group);
@@ -201,7 +201,7 @@ TEST(Accumulation, WeightsNeedAsManyRanks) {
 
 TEST(Accumulation, AModuleAloneLeavesTheGradientsOut) {
   const TemporaryFolder folder;
-  train(2, folder / "run", {}, false);
+  train_accumulating(2, folder / "run", {}, false);
   run_job(1, [&](const CommunicatorPtr& group) {
     auto model = nn::make<Two>();
     checkpoint::Manager checkpoints(folder / "run", group);

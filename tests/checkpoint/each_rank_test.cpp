@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 enum class Kind { synchronous, local, diloco, stale, power_sgd };
 
-struct Net : nn::Module {
+struct BufferedNet : nn::Module {
   nn::Child<nn::Linear> hidden{this, "hidden", 12, 16};
   nn::Child<nn::Linear> output{this, "output", 16, 8};
   nn::Buffer seen{this, "seen", zeros({1})};
@@ -34,9 +34,9 @@ struct Net : nn::Module {
 };
 
 /// One rank of a small training, with other samples on each.
-class Training {
+class RankTraining {
  public:
-  Training(const CommunicatorPtr& group, const fs::path& folder, Kind kind)
+  RankTraining(const CommunicatorPtr& group, const fs::path& folder, Kind kind)
       : group_(group),
         ddp_(model_, group),
         optimizer_(ddp_.named_parameters(), {.lr = 0.02}),
@@ -104,13 +104,13 @@ class Training {
   parallel::PowerSgd& power_sgd() { return *power_sgd_; }
 
  private:
-  static nn::ModulePtr<Net> make_model() {
+  static nn::ModulePtr<BufferedNet> make_model() {
     manual_seed(7);
-    return nn::make<Net>();
+    return nn::make<BufferedNet>();
   }
   CommunicatorPtr group_;
-  nn::ModulePtr<Net> model_ = make_model();
-  DistributedDataParallel<Net> ddp_;
+  nn::ModulePtr<BufferedNet> model_ = make_model();
+  DistributedDataParallel<BufferedNet> ddp_;
   optim::AdamW optimizer_;
   amp::GradScaler scaler_;
   std::shared_ptr<parallel::PowerSgd> power_sgd_;
@@ -121,17 +121,18 @@ class Training {
 
 /// Trains on so many ranks and gives what `values` has of each; saves behind each step.
 template <class Values>
-auto train(int ranks, const fs::path& folder, Kind kind, std::int64_t steps, const Values& values) {
-  std::vector<decltype(values(std::declval<Training&>()))> all(static_cast<std::size_t>(ranks));
+auto train_each_rank(int ranks, const fs::path& folder, Kind kind, std::int64_t steps,
+                     const Values& values) {
+  std::vector<decltype(values(std::declval<RankTraining&>()))> all(static_cast<std::size_t>(ranks));
   run_job(ranks, [&](const CommunicatorPtr& group) {
-    Training run(group, folder, kind);
+    RankTraining run(group, folder, kind);
     run.train(steps, true);
     all[static_cast<std::size_t>(group->rank())] = values(run);
   });
   return all;
 }
 
-void expect_close(const std::vector<double>& found, const std::vector<double>& expected) {
+void expect_close_values(const std::vector<double>& found, const std::vector<double>& expected) {
   EXPECT_THAT(found, ::testing::Pointwise(::testing::DoubleNear(1e-7), expected));
 }
 
@@ -148,11 +149,11 @@ TEST(EachRank, GoesOnBitwiseBehindAnyStep) {
   for (const Kind kind : {Kind::local, Kind::diloco, Kind::stale, Kind::power_sgd})
     for (const int ranks : {1, 3}) {
       const TemporaryFolder folder;
-      const auto values = [](Training& run) { return run.values(); };
-      const auto expected = train(ranks, folder / "run", kind, steps, values);
+      const auto values = [](RankTraining& run) { return run.values(); };
+      const auto expected = train_each_rank(ranks, folder / "run", kind, steps, values);
       run_job(ranks, [&](const CommunicatorPtr& group) {
         for (std::int64_t step = 1; step < steps; ++step) {
-          Training run(group, folder / "again", kind);
+          RankTraining run(group, folder / "again", kind);
           run.load(folder / ("run/step-" + std::to_string(step)));
           run.train(steps, false);
           EXPECT_EQ(run.values() == expected[static_cast<std::size_t>(group->rank())], true)
@@ -166,30 +167,30 @@ TEST(EachRank, GoesOnBitwiseBehindAnyStep) {
 
 TEST(EachRank, OtherNumbersOfRanksGoOnFromTheAverageOfReplicas) {
   const TemporaryFolder folder;
-  const auto replicas =
-      train(3, folder / "run", Kind::local, 5, [](Training& run) { return run.weights(); });
+  const auto replicas = train_each_rank(3, folder / "run", Kind::local, 5,
+                                        [](RankTraining& run) { return run.weights(); });
   ASSERT_NE(replicas[0], replicas[1]);
   for (const int ranks : {1, 2, 4})
     for (const Kind kind : {Kind::local, Kind::synchronous})
       run_job(ranks, [&](const CommunicatorPtr& group) {
-        Training run(group, folder / "again", kind);
+        RankTraining run(group, folder / "again", kind);
         run.load(folder / "run/step-5");
-        expect_close(run.weights(), mean_of(replicas));
+        expect_close_values(run.weights(), mean_of(replicas));
         run.train(8, false);
       });
   run_job(3, [&](const CommunicatorPtr& group) {  // who would have kept them apart is gone
-    Training run(group, folder / "again", Kind::synchronous);
+    RankTraining run(group, folder / "again", Kind::synchronous);
     run.load(folder / "run/step-5");
-    expect_close(run.weights(), mean_of(replicas));
+    expect_close_values(run.weights(), mean_of(replicas));
   });
 }
 
 TEST(EachRank, ReplicasBeginWhereASynchronousRunWas) {
   const TemporaryFolder folder;
-  const auto saved =
-      train(2, folder / "run", Kind::synchronous, 3, [](Training& run) { return run.weights(); });
+  const auto saved = train_each_rank(2, folder / "run", Kind::synchronous, 3,
+                                     [](RankTraining& run) { return run.weights(); });
   run_job(3, [&](const CommunicatorPtr& group) {
-    auto model = nn::make<Net>();
+    auto model = nn::make<BufferedNet>();
     DistributedDataParallel ddp(model, group);
     optim::AdamW optimizer(ddp.named_parameters(), {});
     LocalSGD averaging(ddp, optimizer);
@@ -197,7 +198,7 @@ TEST(EachRank, ReplicasBeginWhereASynchronousRunWas) {
     checkpoints.add("model", ddp);
     checkpoints.add("optimizer", optimizer, ddp);
     checkpoints.load(folder / "run/step-3");
-    expect_close(
+    expect_close_values(
         Tensor(model->output->named_parameters()[0].second).to(DType::f64).to_vector<double>(),
         saved[0]);
   });
@@ -206,7 +207,7 @@ TEST(EachRank, ReplicasBeginWhereASynchronousRunWas) {
 /// Weights behind some steps of DiLoCo that begin with those of a checkpoint without it.
 std::vector<double> behind_diloco(const CommunicatorPtr& group, const fs::path& folder,
                                   const fs::path& checkpoint, bool is_made_before_the_load) {
-  auto model = nn::make<Net>();
+  auto model = nn::make<BufferedNet>();
   DistributedDataParallel ddp(model, group);
   optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.02});
   std::optional<DiLoCo> averaging;
@@ -231,7 +232,8 @@ std::vector<double> behind_diloco(const CommunicatorPtr& group, const fs::path& 
 
 TEST(EachRank, OuterParametersBeginWhereASynchronousRunWas) {
   const TemporaryFolder folder;
-  train(2, folder / "run", Kind::synchronous, 3, [](Training& run) { return run.weights(); });
+  train_each_rank(2, folder / "run", Kind::synchronous, 3,
+                  [](RankTraining& run) { return run.weights(); });
   run_job(2, [&](const CommunicatorPtr& group) {
     const fs::path checkpoint = folder / "run/step-3";
     manual_seed(11);
@@ -247,7 +249,7 @@ std::vector<double> scales_gone_on_with(bool saved_alone, bool alone) {
   std::vector<double> scales(2);
   run_job(2, [&](const CommunicatorPtr& group) {
     const auto run = [&](bool has_own, const auto& body) {
-      auto model = nn::make<Net>();
+      auto model = nn::make<BufferedNet>();
       DistributedDataParallel ddp(model, group);
       optim::AdamW optimizer(ddp.named_parameters(), {});
       std::optional<LocalSGD> averaging;
@@ -277,19 +279,19 @@ TEST(EachRank, ALossScaleGoesFromReplicasThatTrainAloneToOthersAndBack) {
 
 TEST(EachRank, TheAverageOfPowerSgdsErrorsIsTheSameOnAnyNumberOfRanks) {
   const TemporaryFolder folder;
-  const auto error_of = [](Training& run) {
+  const auto error_of = [](RankTraining& run) {
     for (const auto& [name, tensor] : run.power_sgd().state_dict())
       if (name == "hidden.weight.error") return tensor.to(DType::f64).to_vector<double>();
     return std::vector<double>();
   };
-  const auto errors = train(2, folder / "run", Kind::power_sgd, 5, error_of);
+  const auto errors = train_each_rank(2, folder / "run", Kind::power_sgd, 5, error_of);
   ASSERT_EQ(errors[0].size(), 16u * 12u);
   ASSERT_NE(errors[0], errors[1]);
   for (const int ranks : {1, 3})
     run_job(ranks, [&](const CommunicatorPtr& group) {
-      Training run(group, folder / "again", Kind::power_sgd);
+      RankTraining run(group, folder / "again", Kind::power_sgd);
       run.load(folder / "run/step-5");
-      expect_close(error_of(run), mean_of(errors));
+      expect_close_values(error_of(run), mean_of(errors));
       run.train(8, false);
     });
 }

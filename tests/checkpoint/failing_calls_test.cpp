@@ -75,12 +75,12 @@ class FailingCall {
 };
 
 /// The error of a call, on so many ranks, with training beside the save or not.
-struct Case {
+struct FaultCase {
   int error, ranks;
   bool beside;
 };
 
-std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+std::string name_of_fault(const ::testing::TestParamInfo<FaultCase>& info) {
   const auto& [error, ranks, beside] = info.param;
   return detail::concat(error == ENOSPC ? "NoSpace"
                         : error == EIO  ? "InputOutput"
@@ -91,7 +91,7 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
 /// A run whose saves are made to fail, and what must be there behind each.
 class FaultyRun {
  public:
-  FaultyRun(const CommunicatorPtr& group, const TemporaryFolder& folder, const Case& how)
+  FaultyRun(const CommunicatorPtr& group, const TemporaryFolder& folder, const FaultCase& how)
       : group_(group),
         folder_(folder),
         how_(how),
@@ -145,14 +145,14 @@ class FaultyRun {
 
   const CommunicatorPtr group_;
   const TemporaryFolder& folder_;
-  const Case how_;
+  const FaultCase how_;
   TrainingRun run_;
   std::string former_, newest_;
   int failures_ = 0;
   static inline std::atomic<bool> has_failed_;  // what all ranks are told by that of the call
 };
 
-class CheckpointFaults : public ::testing::TestWithParam<Case> {};
+class CheckpointFaults : public ::testing::TestWithParam<FaultCase> {};
 
 TEST_P(CheckpointFaults, LeaveWhatWasSavedAndTheNextSaveSucceeds) {
   const TemporaryFolder folder;
@@ -206,11 +206,11 @@ TEST(CheckpointManager, ASaveWhosePlaceCannotBeMadeDurableLeavesTheFolderAsItWas
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CheckpointFaults,
-                         ::testing::Values(Case{FailingCall::writes_half, 1, false},
-                                           Case{ENOSPC, 1, false}, Case{EIO, 1, false},
-                                           Case{FailingCall::writes_half, 2, true},
-                                           Case{ENOSPC, 2, true}, Case{EIO, 2, true}),
-                         name_of);
+                         ::testing::Values(FaultCase{FailingCall::writes_half, 1, false},
+                                           FaultCase{ENOSPC, 1, false}, FaultCase{EIO, 1, false},
+                                           FaultCase{FailingCall::writes_half, 2, true},
+                                           FaultCase{ENOSPC, 2, true}, FaultCase{EIO, 2, true}),
+                         name_of_fault);
 
 }  // namespace
 }  // namespace lockstep

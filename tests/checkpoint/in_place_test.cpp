@@ -26,9 +26,9 @@ namespace fs = std::filesystem;
 using testing::run_job, testing::TemporaryFolder;
 
 /// A model with moments, on one rank.
-class Training {
+class InPlaceTraining {
  public:
-  explicit Training(const CommunicatorPtr& group, int zero_stage = 0)
+  explicit InPlaceTraining(const CommunicatorPtr& group, int zero_stage = 0)
       : net_(nn::make<nn::Linear>(40, 30)),
         ddp_(net_, group, {.zero_stage = zero_stage}),
         optimizer_(ddp_.named_parameters(), {.lr = 0.01}) {}
@@ -70,19 +70,19 @@ class Training {
 };
 
 /// A training that has saved its first step.
-struct Saved {
-  Saved(const CommunicatorPtr& group, const fs::path& folder, int zero_stage = 0)
+struct SavedTraining {
+  SavedTraining(const CommunicatorPtr& group, const fs::path& folder, int zero_stage = 0)
       : training(group, zero_stage), checkpoints(folder, group) {
     training.step();
     training.add_to(checkpoints);
     checkpoints.save(1);
     EXPECT_TRUE(checkpoints.wait()) << checkpoints.error();
   }
-  Training training;
+  InPlaceTraining training;
   Manager checkpoints;
 };
 
-std::string error_of(const std::function<void()>& body) {
+std::string load_error(const std::function<void()>& body) {
   try {
     body();
   } catch (const Error& error) {
@@ -96,7 +96,7 @@ TEST(LoadInPlace, LeavesWeightsAndMomentsWhereTheyAre) {
     for (const int zero_stage : {0, 1, 2, 3}) {
       const TemporaryFolder folder;
       run_job(ranks, [&](const CommunicatorPtr& group) {
-        Saved run(group, folder / "run", zero_stage);
+        SavedTraining run(group, folder / "run", zero_stage);
         auto& [training, checkpoints] = run;
         const auto saved = training.values();
         training.step();
@@ -114,9 +114,9 @@ TEST(LoadInPlace, LeavesWeightsAndMomentsWhereTheyAre) {
 TEST(LoadInPlace, FillsAnOptimizerThatHasMadeNoStep) {
   const TemporaryFolder folder;
   run_job(2, [&](const CommunicatorPtr& group) {
-    Saved run(group, folder / "run");
+    SavedTraining run(group, folder / "run");
     auto& [training, checkpoints] = run;
-    Training again(group);
+    InPlaceTraining again(group);
     Manager others(folder / "other", group);
     again.add_to(others);
     EXPECT_EQ(others.load(folder / "run/step-1"), 1);
@@ -131,7 +131,7 @@ TEST(LoadInPlace, FillsAnOptimizerThatHasMadeNoStep) {
 void expect_nothing_changed(int zero_stage, const std::function<void(const fs::path&)>& spoil) {
   const TemporaryFolder folder;
   run_job(2, [&](const CommunicatorPtr& group) {
-    Saved run(group, folder / "run", zero_stage);
+    SavedTraining run(group, folder / "run", zero_stage);
     auto& [training, checkpoints] = run;
     if (group->rank() == 0)
       for (const auto& [name, bytes] : testing::tensor_files(folder / "run/step-1"))
@@ -178,7 +178,7 @@ TEST(LoadInPlace, ChangesNothingWhicheverReadFails) {
   for (const int zero_stage : {0, 1, 3}) {
     const TemporaryFolder folder;
     run_job(1, [&](const CommunicatorPtr& group) {
-      Saved run(group, folder / "run", zero_stage);
+      SavedTraining run(group, folder / "run", zero_stage);
       auto& [training, checkpoints] = run;
       const auto saved = training.values();
       training.step();
@@ -186,7 +186,7 @@ TEST(LoadInPlace, ChangesNothingWhicheverReadFails) {
       int failures = 0;
       for (bool failed = true; failed; failures += failed ? 1 : 0) {
         const FailingReads failing(failures + 1);
-        failed = error_of([&] { checkpoints.load(folder / "run/step-1"); }) != "none";
+        failed = load_error([&] { checkpoints.load(folder / "run/step-1"); }) != "none";
         EXPECT_EQ(training.values(), failed ? before : saved) << failures;
       }
       EXPECT_GT(failures, 6) << "stage " << zero_stage;
@@ -217,7 +217,7 @@ TEST(LoadInPlace, ChangesNothingOfAStateThatOneRankRefuses) {
     ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
     weight.fill_(2.0);
     refuses = group->rank() == 1;
-    EXPECT_THAT(error_of([&] { checkpoints.load(folder / "run/step-1"); }),
+    EXPECT_THAT(load_error([&] { checkpoints.load(folder / "run/step-1"); }),
                 HasSubstr("none of it"));
     EXPECT_EQ(weight.to_vector<float>(), std::vector<float>(3000, 2.0F));
   });
@@ -243,7 +243,7 @@ TEST(LoadInPlace, ATensorOfTwoStatesIsFilledOnce) {
 TEST(LoadInPlace, StatesBeforeOneThatARankRefusesAreWhole) {
   const TemporaryFolder folder;
   run_job(2, [&](const CommunicatorPtr& group) {
-    Training training(group);
+    InPlaceTraining training(group);
     training.step();
     const Tensor other = zeros({3});
     bool refuses = false;
@@ -265,7 +265,7 @@ TEST(LoadInPlace, StatesBeforeOneThatARankRefusesAreWhole) {
     const auto next = training.values();
     training.step();
     refuses = group->rank() == 1;
-    EXPECT_THAT(error_of([&] { checkpoints.load(folder / "run/step-1"); }),
+    EXPECT_THAT(load_error([&] { checkpoints.load(folder / "run/step-1"); }),
                 HasSubstr("none of it"));
     EXPECT_EQ(seen, saved);
     training.step();  // from moments and counts of one step
@@ -276,7 +276,7 @@ TEST(LoadInPlace, StatesBeforeOneThatARankRefusesAreWhole) {
 TEST(LoadInPlace, TensorsAreThereBeforeValuesAreTakenOver) {
   const TemporaryFolder folder;
   run_job(2, [&](const CommunicatorPtr& group) {
-    Training training(group);
+    InPlaceTraining training(group);
     std::map<std::string, std::vector<float>> seen;
     Manager checkpoints(folder / "run", group);
     training.add_to(checkpoints);
@@ -377,7 +377,7 @@ TEST(LoadInPlace, OneTensorMayComeUnderTwoNames) {
     checkpoints.save(2);
     ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
     tied->a.fill_(8.0);
-    EXPECT_THAT(error_of([&] { others.load(folder / "run/step-2"); }),
+    EXPECT_THAT(load_error([&] { others.load(folder / "run/step-2"); }),
                 HasSubstr("differs from the value given under another of its names"));
     EXPECT_EQ(tied->a.to_vector<float>(), std::vector<float>(4, 8.0F));
   });
@@ -411,7 +411,7 @@ TEST(LoadInPlace, AnOptimizersStatesAreNoPartOfAGraph) {
 
 TEST(LoadInPlace, OneRankMayLoadItsOwnStateAndAnotherACopyOfIt) {
   run_job(2, [&](const CommunicatorPtr& group) {
-    Training training(group);
+    InPlaceTraining training(group);
     training.step();
     NamedTensors state = training.optimizer().state_dict();
     if (group->rank() == 1)
@@ -425,7 +425,7 @@ TEST(LoadInPlace, OneRankMayLoadItsOwnStateAndAnotherACopyOfIt) {
 TEST(LoadInPlace, ComesBehindTheCopiesOfASave) {
   const TemporaryFolder folder;
   run_job(1, [&](const CommunicatorPtr& group) {
-    Training training(group);
+    InPlaceTraining training(group);
     training.step();
     Manager checkpoints(folder / "run", group);
     training.add_to(checkpoints);

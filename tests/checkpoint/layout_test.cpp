@@ -13,7 +13,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-std::vector<TensorSpec> sample() {
+std::vector<TensorSpec> sample_tensors() {
   return {{"embedding.weight", DType::f32, {100, 8}},
           {"block.weight", DType::bf16, {8, 8}},
           {"block.bias", DType::f32, {8}},
@@ -23,10 +23,10 @@ std::vector<TensorSpec> sample() {
 }
 
 TEST(Layout, DoesNotDependOnTheOrderInWhichTensorsAreNamed) {
-  const Layout expected("model", sample(), 1 << 20);
+  const Layout expected("model", sample_tensors(), 1 << 20);
   std::mt19937 random(3);
   for (int i = 0; i < 20; ++i) {
-    auto tensors = sample();
+    auto tensors = sample_tensors();
     std::ranges::shuffle(tensors, random);
     const Layout layout("model", tensors, 1 << 20);
     ASSERT_EQ(layout.files().size(), 1u);
@@ -36,7 +36,7 @@ TEST(Layout, DoesNotDependOnTheOrderInWhichTensorsAreNamed) {
 }
 
 TEST(Layout, IsThatOfSafetensorsFilesWhoseDataBeginsAtAPage) {
-  const Layout layout("model", sample(), 1 << 20);
+  const Layout layout("model", sample_tensors(), 1 << 20);
   const PlannedFile& file = layout.files().at(0);
   EXPECT_EQ(file.name, "model-00001-of-00001.safetensors");
   std::string bytes = file.header;
@@ -54,7 +54,7 @@ TEST(Layout, IsThatOfSafetensorsFilesWhoseDataBeginsAtAPage) {
 }
 
 TEST(Layout, FillsFilesUpToASize) {
-  const Layout layout("optimizer", sample(), 200);
+  const Layout layout("optimizer", sample_tensors(), 200);
   for (std::size_t i = 0; i < layout.files().size(); ++i) {
     std::uint64_t bytes = 0;
     int tensors = 0;
@@ -73,7 +73,7 @@ TEST(Layout, FillsFilesUpToASize) {
 TEST(Layout, HasNoFilesForNoTensors) { EXPECT_TRUE(Layout("model", {}, 100).files().empty()); }
 
 TEST(Layout, RefusesDoubledNames) {
-  auto tensors = sample();
+  auto tensors = sample_tensors();
   tensors.push_back(tensors[1]);
   EXPECT_THAT([&] { Layout("model", tensors, 100); },
               ::testing::ThrowsMessage<InvalidArgument>(

@@ -95,8 +95,8 @@ TEST(CheckpointManager, FilesAreTheSameForAnyNumberOfRanksZeroStageAndBucketSize
 }
 
 /// What the weights are after so many steps on a number of ranks, gone on from a copy of a run.
-std::vector<double> go_on(const fs::path& from, int ranks, TrainingRunOptions options,
-                          std::int64_t steps, std::int64_t global_batch) {
+std::vector<double> go_on_from(const fs::path& from, int ranks, TrainingRunOptions options,
+                               std::int64_t steps, std::int64_t global_batch) {
   const TemporaryFolder folder;
   fs::copy(from, folder / "run", fs::copy_options::recursive);
   options.batch = global_batch;
@@ -164,7 +164,7 @@ TEST(CheckpointManager, GoesOnOnOtherRanksAsOneProcessWould) {
     for (const int ranks : {1, 2, 3, 4}) {
       options.workers = ranks - 1;
       options.prefetch = ranks % 2 ? 1 : 8;
-      const std::vector<double> found = go_on(folder / "run", ranks, options, 30, 12);
+      const std::vector<double> found = go_on_from(folder / "run", ranks, options, 30, 12);
       ASSERT_EQ(found.size(), expected.size());
       if (ranks == 2) {
         EXPECT_EQ(found, expected) << "stage " << zero;
@@ -182,7 +182,7 @@ TEST(CheckpointManager, GoesOnOnOtherRanksBitwiseWhereAveragesAreReproducible) {
   options.replica.micro_batches = options.step.micro_batch = 4;
   const std::vector<double> expected = save_in_epoch(folder / "run", options, 16);
   for (const int ranks : {1, 2, 4})
-    EXPECT_EQ(go_on(folder / "run", ranks, options, 30, 16), expected) << ranks;
+    EXPECT_EQ(go_on_from(folder / "run", ranks, options, 30, 16), expected) << ranks;
 }
 
 TEST(CheckpointManager, GpuGoesOnBitwise) {

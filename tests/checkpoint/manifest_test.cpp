@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-Manifest sample() {
+Manifest sample_manifest() {
   return {.step = 1200,
           .world_size = 4,
           .generation = 3,
@@ -25,18 +25,18 @@ Manifest sample() {
 }
 
 TEST(Manifest, ComesBackAsItWasWritten) {
-  const Manifest manifest = parse_manifest(write_manifest(sample()), "manifest.json");
+  const Manifest manifest = parse_manifest(write_manifest(sample_manifest()), "manifest.json");
   EXPECT_EQ(manifest.step, 1200);
   EXPECT_EQ(manifest.world_size, 4);
   EXPECT_EQ(manifest.generation, 3u);
   EXPECT_EQ(manifest.save, 17u);
   ASSERT_EQ(manifest.files.size(), 2u);
   EXPECT_EQ(manifest.files[0].checksums, (std::vector<std::uint32_t>{0xDEADBEEF, 7}));
-  EXPECT_EQ(write_manifest(manifest), write_manifest(sample()));
+  EXPECT_EQ(write_manifest(manifest), write_manifest(sample_manifest()));
 }
 
 TEST(Manifest, IsRefusedWithAnyBitFlippedAndAtAnyLength) {
-  const std::string text = write_manifest(sample());
+  const std::string text = write_manifest(sample_manifest());
   for (std::size_t bit = 0; bit < text.size() * 8; ++bit) {
     std::string flipped = text;
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ 1 << bit % 8);
@@ -48,7 +48,7 @@ TEST(Manifest, IsRefusedWithAnyBitFlippedAndAtAnyLength) {
 
 TEST(Manifest, NamesNoFileOutsideOfItsFolder) {
   for (const char* name : {"", ".", "..", "../model", "/etc/passwd", "a/b"}) {
-    Manifest manifest = sample();
+    Manifest manifest = sample_manifest();
     manifest.files[0].name = name;
     EXPECT_THAT([&] { parse_manifest(write_manifest(manifest), "manifest.json"); },
                 ThrowsMessage<CorruptData>(HasSubstr("no name of a file in a folder")));
@@ -56,11 +56,11 @@ TEST(Manifest, NamesNoFileOutsideOfItsFolder) {
 }
 
 TEST(Manifest, HasAChecksumForEachBlock) {
-  Manifest manifest = sample();
+  Manifest manifest = sample_manifest();
   manifest.files[0].size += block_bytes;
   EXPECT_THAT([&] { parse_manifest(write_manifest(manifest), "manifest.json"); },
               ThrowsMessage<CorruptData>(HasSubstr("2 checksums, not one for each")));
-  manifest = sample();
+  manifest = sample_manifest();
   manifest.files[1] = manifest.files[0];
   EXPECT_THAT([&] { parse_manifest(write_manifest(manifest), "manifest.json"); },
               ThrowsMessage<CorruptData>(HasSubstr("names a file twice")));

@@ -47,7 +47,7 @@ struct OddNet : nn::Module {
   }
 };
 
-struct Case {
+struct OddRunCase {
   int zero;
   DType dtype;
   std::uint64_t file_bytes;
@@ -55,7 +55,7 @@ struct Case {
 
 class OddRun {
  public:
-  OddRun(const CommunicatorPtr& group, const fs::path& folder, const Case& given)
+  OddRun(const CommunicatorPtr& group, const fs::path& folder, const OddRunCase& given)
       : model_(make_model(given)),
         ddp_(model_, group, {.zero_stage = given.zero}),
         optimizer_(ddp_.named_parameters(), {.lr = 0.01}),
@@ -75,7 +75,7 @@ class OddRun {
   checkpoint::Manager& checkpoints() { return checkpoints_; }
 
  private:
-  static nn::ModulePtr<OddNet> make_model(const Case& given) {
+  static nn::ModulePtr<OddNet> make_model(const OddRunCase& given) {
     auto model = nn::make<OddNet>();
     model->to(given.dtype);
     return model;

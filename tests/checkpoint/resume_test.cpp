@@ -88,7 +88,7 @@ void expect_close(const Outcome& found, const Outcome& expected) {
 
 // --- Other ranks, workers, batches ahead and micro-batches ---
 
-struct Case {
+struct Shares {
   int ranks, workers, prefetch;
   std::int64_t micro_batch;
 };
@@ -112,7 +112,7 @@ class Resume {
     }
     whole_ = run({.folder = folder_ / "whole", .saves = true}, options_);
   }
-  void goes_on(const Case& each) const {
+  void goes_on(const Shares& each) const {
     SCOPED_TRACE(detail::concat(each.ranks, " ranks, ", each.workers, " workers, ", each.prefetch,
                                 " batches ahead, micro-batches of ", each.micro_batch));
     TrainingRunOptions options = options_;
@@ -147,7 +147,7 @@ TEST(Resume, GoesOnWithOtherRanksWorkersBatchesAheadAndMicroBatches) {
     for (const int zero : {0, 3}) {
       SCOPED_TRACE(detail::concat(name_of(kind), ", zero_stage ", zero));
       const Resume resume(kind, zero);
-      for (const Case& each : {Case{1, 2, 8, 4}, {2, 0, 1, 8}, {3, 1, 1, 8}, {4, 3, 8, 4}})
+      for (const Shares& each : {Shares{1, 2, 8, 4}, {2, 0, 1, 8}, {3, 1, 1, 8}, {4, 3, 8, 4}})
         resume.goes_on(each);
     }
 }
@@ -155,7 +155,7 @@ TEST(Resume, GoesOnWithOtherRanksWorkersBatchesAheadAndMicroBatches) {
 TEST(Resume, GpuGoesOnWithOtherRanksAndWorkers) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
   const Resume resume(TaskKind::gpt, 2, cuda(0));
-  for (const Case& each : {Case{1, 2, 8, 4}, {2, 0, 1, 8}, {3, 1, 8, 8}}) resume.goes_on(each);
+  for (const Shares& each : {Shares{1, 2, 8, 4}, {2, 0, 1, 8}, {3, 1, 8, 8}}) resume.goes_on(each);
 }
 
 using MatrixCase = std::tuple<TaskKind, int, DeviceType>;
@@ -306,8 +306,8 @@ TEST(Resume, SlowGpuGoesOnBitwiseWhateverAStepHas) {
 }
 
 /// Of which another one has a layer more, and more outputs.
-struct Net : nn::Module {
-  Net(std::int64_t outputs, bool has_more)
+struct GrowingNet : nn::Module {
+  GrowingNet(std::int64_t outputs, bool has_more)
       : hidden(this, "hidden", 6, 4), output(this, "output", 4, outputs) {
     if (has_more) more.emplace(this, "more", 2, 2);
   }
@@ -323,7 +323,7 @@ struct Net : nn::Module {
 struct NetRun {
   NetRun(const CommunicatorPtr& group, const fs::path& folder, int zero_stage, bool is_larger,
          const checkpoint::ManagerOptions& options)
-      : net(nn::make<Net>(is_larger ? 3 : 1, is_larger)),
+      : net(nn::make<GrowingNet>(is_larger ? 3 : 1, is_larger)),
         ddp(net, group, {.zero_stage = zero_stage}),
         optimizer(ddp.named_parameters(), {.lr = 0.1}),
         checkpoints(folder, group, options) {
@@ -348,8 +348,8 @@ struct NetRun {
     return -1;
   }
 
-  nn::ModulePtr<Net> net;
-  DistributedDataParallel<Net> ddp;
+  nn::ModulePtr<GrowingNet> net;
+  DistributedDataParallel<GrowingNet> ddp;
   optim::AdamW optimizer;
   double losses = 3;
   checkpoint::Manager checkpoints;

@@ -91,6 +91,14 @@ set_tests_properties(Recipes.WorkAsDocumented PROPERTIES
   LABELS slow TIMEOUT 7200 RUN_SERIAL ON
   ENVIRONMENT "LOCKSTEP_RECIPES_DIR=${PROJECT_BINARY_DIR}/recipes")
 
+# Files that are compiled in batches compile alone, too (minutes).
+add_test(NAME build_without_batches
+  COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/compile_alone.py" "${PROJECT_SOURCE_DIR}"
+          "${PROJECT_BINARY_DIR}/without-batches" -G ${CMAKE_GENERATOR} -DCMAKE_BUILD_TYPE=${CMAKE_BUILD_TYPE}
+          "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=${CMAKE_CXX_FLAGS_RELWITHDEBINFO}"
+          -DLOCKSTEP_CUDA=${LOCKSTEP_CUDA} -DLOCKSTEP_WARNINGS_AS_ERRORS=${LOCKSTEP_WARNINGS_AS_ERRORS})
+set_tests_properties(build_without_batches PROPERTIES LABELS slow TIMEOUT 7200 RUN_SERIAL ON)
+
 # The whole suite once more, as lesser machines would run it.
 foreach(restriction IN ITEMS baseline avx2 no-amx one-core)
   add_test(NAME Suite.${restriction} COMMAND "${scripts}/restricted_suite.sh" ${restriction})

@@ -23,7 +23,7 @@ class CpuQuotaTest : public ::testing::Test {
     return quota ? quota->cores : 0;
   }
 
-  testing::TemporaryFolder folder_;
+  lockstep::testing::TemporaryFolder folder_;
 };
 
 TEST_F(CpuQuotaTest, IsThatOfTheProcessGroup) {

@@ -141,7 +141,8 @@ TEST_F(ExchangeTrees, NameARankThatIsGoneOnAllOthers) {
       if (rank != gone)
         failures[static_cast<std::size_t>(rank)] = failure_of(tree, std::chrono::seconds(60));
     });
-    EXPECT_LT(tcp::Clock::now() - begin, std::chrono::seconds(5) * testing::timeout_multiplier);
+    EXPECT_LT(tcp::Clock::now() - begin,
+              std::chrono::seconds(5) * lockstep::testing::timeout_multiplier);
     failures.erase(failures.begin() + gone);
     EXPECT_THAT(failures, Each(HasSubstr("rank " + std::to_string(gone) + " closed")));
   }

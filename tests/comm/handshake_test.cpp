@@ -118,7 +118,8 @@ TEST(Handshake, SilentConnectionsHoldUpNobody) {
   });
   const auto start = Clock::now();
   EXPECT_TRUE(accept_ranks(listener, {Purpose::control, "t", 0, 2}, 1, soon())[1]);
-  EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(1000) * testing::timeout_multiplier);
+  EXPECT_LT(Clock::now() - start,
+            std::chrono::milliseconds(1000) * lockstep::testing::timeout_multiplier);
   is_over = true;
   flood.join();
   rank.join();

@@ -15,7 +15,7 @@
 namespace lockstep::comm {
 namespace {
 
-using testing::ContractRanks, testing::name_of_ranks;
+using lockstep::testing::ContractRanks, lockstep::testing::name_of_ranks;
 
 ContractRanks on_hosts(std::string name, const Hosts& hosts, Messages messages) {
   return {.name = std::move(name),
@@ -28,14 +28,15 @@ const ContractRanks two_and_two = on_hosts("TwoAndTwo", {0, 0, 1, 1}, Messages::
                     two_and_two_by_sockets =
                         on_hosts("TwoAndTwoBySockets", {0, 0, 1, 1}, Messages::sockets),
                     two_and_one = on_hosts("TwoAndOne", {0, 0, 1}, Messages::threads);
-const auto groups = ::testing::Values(two_and_two, two_and_two_by_sockets, two_and_one,
-                                      on_hosts("ThreeAndOne", {0, 0, 0, 1}, Messages::threads),
-                                      on_hosts("OneOneAndTwo", {0, 1, 2, 2}, Messages::sockets),
-                                      on_hosts("Interleaved", {0, 1, 0, 1, 2}, Messages::threads));
-INSTANTIATE_TEST_SUITE_P(Hier, CommunicatorContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Hier, BatchContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Hier, HostBatchContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Hier, HostWaitingContract, groups, name_of_ranks);
+const auto host_groups =
+    ::testing::Values(two_and_two, two_and_two_by_sockets, two_and_one,
+                      on_hosts("ThreeAndOne", {0, 0, 0, 1}, Messages::threads),
+                      on_hosts("OneOneAndTwo", {0, 1, 2, 2}, Messages::sockets),
+                      on_hosts("Interleaved", {0, 1, 0, 1, 2}, Messages::threads));
+INSTANTIATE_TEST_SUITE_P(Hier, CommunicatorContract, host_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Hier, BatchContract, host_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Hier, HostBatchContract, host_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Hier, HostWaitingContract, host_groups, name_of_ranks);
 // Those where hosts hold powers of two of ranks, in order: sums have the bits of other backends.
 const auto aligned = ::testing::Values(two_and_two, two_and_two_by_sockets, two_and_one);
 INSTANTIATE_TEST_SUITE_P(Hier, HostCommunicatorContract, aligned, name_of_ranks);
@@ -59,7 +60,7 @@ void add_sums(Communicator& group, std::size_t count, ReduceOp reduction,
   sums.emplace_back(reinterpret_cast<const char*>(values.data()), count * sizeof(T));
 }
 
-std::vector<std::string> sums_of(Communicator& group) {
+std::vector<std::string> sums_of_both_ways(Communicator& group) {
   std::vector<std::string> sums;
   for (const std::size_t count : {5, 300'007}) {
     for (const ReduceOp& reduction : {ReduceOp::sum(), ReduceOp::average(), ReduceOp::product(),
@@ -81,11 +82,11 @@ TEST(HierExecutor, GivesTheBitsOfMessagesWhereHostsHoldPowersOfTwo) {
   for (const Hosts& hosts : {Hosts{0, 0, 1, 1}, Hosts{0, 0, 1}, Hosts{0, 0, 1, 1, 2}}) {
     std::vector<std::vector<std::string>> by_messages(hosts.size());
     run_ranks(static_cast<int>(hosts.size()), [&](Communicator& group) {
-      by_messages[static_cast<std::size_t>(group.rank())] = sums_of(group);
+      by_messages[static_cast<std::size_t>(group.rank())] = sums_of_both_ways(group);
     });
     run_over_hosts(hosts, [&](Communicator& group) {
       const auto& expected = by_messages[static_cast<std::size_t>(group.rank())];
-      const auto sums = sums_of(group);
+      const auto sums = sums_of_both_ways(group);
       ASSERT_EQ(sums.size(), expected.size());
       for (std::size_t i = 0; i < sums.size(); ++i) EXPECT_TRUE(sums[i] == expected[i]) << i;
     });
@@ -98,7 +99,7 @@ TEST(HierExecutor, GivesTheSameBitsOnAllRanksWhereverTheyAre) {
     for (int run = 0; run < 2; ++run)
       run_over_hosts(hosts, [&](Communicator& group) {
         auto& sums = all[static_cast<std::size_t>(group.rank())];
-        const auto again = sums_of(group);
+        const auto again = sums_of_both_ways(group);
         EXPECT_TRUE(sums.empty() || sums == again);
         sums = again;
       });
@@ -167,7 +168,7 @@ TEST(HierExecutor, AbortOfARankThatLeadsNobodyReachesAllHosts) {
             EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 1 ran out of memory"));
           }
           EXPECT_LT(std::chrono::steady_clock::now() - begin,
-                    std::chrono::milliseconds(500) * testing::timeout_multiplier);
+                    std::chrono::milliseconds(500) * lockstep::testing::timeout_multiplier);
         },
         {.timeout = std::chrono::seconds(60)}, messages);
 }
@@ -281,9 +282,10 @@ void expect_message_to_meet_a_collective(Messages messages, std::int64_t count, 
                               "but rank 1 called ",
                               is_sent ? "send to" : "receive from", " rank 2 #0 of ", count)));
         EXPECT_LT(std::chrono::steady_clock::now() - begin,
-                  std::chrono::seconds(15) * testing::timeout_multiplier);
+                  std::chrono::seconds(15) * lockstep::testing::timeout_multiplier);
       },
-      {.timeout = std::chrono::seconds(60) * testing::timeout_multiplier}, messages, &news);
+      {.timeout = std::chrono::seconds(60) * lockstep::testing::timeout_multiplier}, messages,
+      &news);
 }
 
 TEST(HierExecutor, MessageToARankOfAnotherHostThatIsInACollectiveIsToldOnAll) {
@@ -312,8 +314,8 @@ TEST(HierExecutor, MessageThatIsLateIsNoMismatch) {
         EXPECT_EQ(values[0], group.rank() < 2 ? 3 - group.rank() : group.rank());
         EXPECT_EQ(all_reduce_scalar(group, double{1}), 4);
       },
-      {.timeout = std::chrono::seconds(60) * testing::timeout_multiplier}, Messages::sockets,
-      &news);
+      {.timeout = std::chrono::seconds(60) * lockstep::testing::timeout_multiplier},
+      Messages::sockets, &news);
 }
 
 TEST(HierExecutor, MessageThatNobodyOnTheHostReceivedIsNoticedAtTheNextCollective) {

@@ -177,7 +177,7 @@ TEST_P(HostWaitingContract, IdleRankTakesHardlyAnyProcessorTime) {
     group.barrier().wait();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     const double taken = testing::core_share_of_idling();
-    constexpr double share = 0.05 * testing::timeout_multiplier;
+    constexpr double share = 0.05 * lockstep::testing::timeout_multiplier;
     EXPECT_LT(taken, share * group.size());
   });
 }

@@ -44,7 +44,7 @@ using tcp::Clock, tcp::Socket;
 constexpr int some = 2'000, many = 1'000'000;
 
 tcp::Deadline in_time() {
-  return Clock::now() + std::chrono::minutes(20) * testing::timeout_multiplier;
+  return Clock::now() + std::chrono::minutes(20) * lockstep::testing::timeout_multiplier;
 }
 
 /// Spoils messages.
@@ -120,8 +120,8 @@ void repeat(int times, Action action) {
     longest = std::max<Clock::duration>(longest, Clock::now() - begin);
     if (::testing::Test::HasFailure()) return;
   }
-  EXPECT_LT(longest, std::chrono::seconds(10) * testing::timeout_multiplier);
-  if (testing::timeout_multiplier == 1) {
+  EXPECT_LT(longest, std::chrono::seconds(10) * lockstep::testing::timeout_multiplier);
+  if (lockstep::testing::timeout_multiplier == 1) {
     EXPECT_LT(resident_bytes(), before + (std::size_t{8} << 20));
   }
 }
@@ -288,7 +288,7 @@ TEST(MalformedMessages, OfSignaturesThatAloneMakeSenseTakeBoundedMemory) {
   }
   ASSERT_FALSE(reports.empty());
   EXPECT_THAT(reports[0], ::testing::HasSubstr("rank 5 has called so many operations"));
-  if (testing::timeout_multiplier == 1) {
+  if (lockstep::testing::timeout_multiplier == 1) {
     EXPECT_LT(resident_bytes(), before + 3 * SignatureComparison::max_pending);
   }
 }
@@ -299,7 +299,7 @@ TEST(MalformedMessages, OfAGroupThatIsNotThereYetTakeBoundedMemory) {
   const std::size_t before = resident_bytes();
   const std::string news = "left 0 1 " + std::string(4000, '7');
   for (int i = 0; i < 20'000; ++i) registry->receive(news);
-  if (testing::timeout_multiplier == 1) {
+  if (lockstep::testing::timeout_multiplier == 1) {
     EXPECT_LT(resident_bytes(), before + (std::size_t{24} << 20));
   }
 }
@@ -332,7 +332,7 @@ TEST(MalformedMessages, TakeNoMemoryForWhatAPeerAnnouncesAndDoesNotSend) {
       EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 1 announced 1099511627776 bytes"));
     }
     peer.get();
-    if (testing::timeout_multiplier == 1) {
+    if (lockstep::testing::timeout_multiplier == 1) {
       EXPECT_LT(most_resident_bytes(), before + (std::size_t{32} << 20));
     }
   }

@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include "comm/connections.hpp"
 #include "comm/groups.hpp"
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/observe/log.hpp"
@@ -27,8 +28,6 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-Deadline soon() { return Clock::now() + std::chrono::seconds(30); }
 
 /// The connections of one rank.
 class Node {
@@ -334,7 +333,7 @@ TEST_F(Transports, EndAtAnAbortWhileAConnectionIsUnderWay) {
   EXPECT_THROW(receive_from(1), PeerFailure);
   other.join();
   transports_.clear();
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5) * testing::timeout_multiplier);
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5) * lockstep::testing::timeout_multiplier);
 }
 
 int count_connections() {

@@ -33,7 +33,7 @@ std::string sum_of_random_values(Communicator& group, std::size_t count, ReduceO
   return {reinterpret_cast<const char*>(values.data()), count * sizeof(T)};
 }
 
-std::vector<std::string> sums_of(Communicator& group) {
+std::vector<std::string> all_reduced_sums(Communicator& group) {
   std::vector<std::string> sums;
   for (const std::size_t count : {5, 3001, 200'003})
     for (const ReduceOp& reduction : {ReduceOp::sum(), ReduceOp::average()}) {
@@ -49,10 +49,11 @@ TEST(ShmExecutor, GivesTheBitsOfMessages) {
   for (const int ranks : {2, 3, 5}) {
     std::vector<std::string> by_messages;
     run_ranks(ranks, [&](Communicator& group) {
-      const auto sums = sums_of(group);
+      const auto sums = all_reduced_sums(group);
       if (group.rank() == 0) by_messages = sums;
     });
-    run_over_window(ranks, [&](Communicator& group) { EXPECT_EQ(sums_of(group), by_messages); });
+    run_over_window(ranks,
+                    [&](Communicator& group) { EXPECT_EQ(all_reduced_sums(group), by_messages); });
   }
 }
 
@@ -203,7 +204,7 @@ TEST(ShmExecutor, CarriesThousandsOfMessagesInOneBatch) {
           for (float& value : received) group.receive(Buffer(&value, 1, DType::f32), other);
         })
         .wait();
-    EXPECT_LT(steady_clock::now() - begin, seconds(10) * testing::timeout_multiplier);
+    EXPECT_LT(steady_clock::now() - begin, seconds(10) * lockstep::testing::timeout_multiplier);
     EXPECT_EQ(received, contract_values<float>(other, 5000));
   });
 }

@@ -190,7 +190,8 @@ TEST(ShmExecutor, WhoReadsMemoryThatItsOwnerHasTakenBackHearsOfIt) {
     EXPECT_THROW(broadcast(reader, *received, deadline), PeerFailure);
   });
   host::Deadline deadline;
-  deadline.set(host::Clock::now() + std::chrono::seconds(1) * testing::timeout_multiplier);
+  deadline.set(host::Clock::now() +
+               std::chrono::seconds(1) * lockstep::testing::timeout_multiplier);
   EXPECT_THROW(broadcast(owner, *sent, deadline), host::TransferTimeout);
   EXPECT_TRUE(FaultInTheMiddle::is_there);
   owner.abort("rank 1 did not come");

@@ -24,7 +24,7 @@ Signature message_of(OperationKind kind, int peer, std::int64_t count) {
 }
 
 /// Three ranks, whose batches reach rank 0 at once.
-class Ranks : public ::testing::Test {
+class SignatureComparisonOfThreeRanks : public ::testing::Test {
  protected:
   void call(int rank, const Signature& signature) {
     const auto sender = make_intrusive<SignatureComparison>(
@@ -51,8 +51,6 @@ class Ranks : public ::testing::Test {
   IntrusivePtr<SignatureComparison> hub_ = make_intrusive<SignatureComparison>(
       SignatureComparison::Send{}, [this](const std::string& text) { reports_.push_back(text); });
 };
-
-using SignatureComparisonOfThreeRanks = Ranks;
 
 TEST_F(SignatureComparisonOfThreeRanks, IsSilentWhileTheyAgreeInWhateverOrderTheyCome) {
   for (std::uint64_t number = 0; number < 100; ++number)

@@ -13,7 +13,7 @@
 namespace lockstep::comm {
 namespace {
 
-Signature all_reduce_of(std::int64_t count, const std::string& label = "") {
+Signature all_reduce_signature(std::int64_t count, const std::string& label = "") {
   Operation operation;
   operation.kind = OperationKind::all_reduce;
   operation.dtype = DType::f32;
@@ -23,13 +23,14 @@ Signature all_reduce_of(std::int64_t count, const std::string& label = "") {
 }
 
 TEST(Signature, LabelsCountOnlyWhereBothRanksGiveOne) {
-  EXPECT_TRUE(all_reduce_of(4, "a").agrees_with(all_reduce_of(4)));
-  EXPECT_FALSE(all_reduce_of(4, "a").agrees_with(all_reduce_of(4, "b")));
+  EXPECT_TRUE(all_reduce_signature(4, "a").agrees_with(all_reduce_signature(4)));
+  EXPECT_FALSE(all_reduce_signature(4, "a").agrees_with(all_reduce_signature(4, "b")));
 }
 
 TEST(Signature, LongLabelsThatBeginAlikeStillDiffer) {
   const std::string beginning(500, 'x');
-  EXPECT_FALSE(all_reduce_of(4, beginning + "a").agrees_with(all_reduce_of(4, beginning + "b")));
+  EXPECT_FALSE(all_reduce_signature(4, beginning + "a")
+                   .agrees_with(all_reduce_signature(4, beginning + "b")));
 }
 
 TEST(Signature, LongLabelsEndWithAWholeWordForOthersAndAreWholeInFull) {
@@ -64,7 +65,7 @@ TEST(Signature, TellsTheStepsOfOneOwnerApart) {
   const Signature early(operation);
   EXPECT_TRUE(late.agrees_with(late));
   EXPECT_FALSE(late.agrees_with(early));
-  EXPECT_FALSE(late.agrees_with(all_reduce_of(0)));
+  EXPECT_FALSE(late.agrees_with(all_reduce_signature(0)));
   try {
     require_agreement(std::vector{late, early}, "world");
     FAIL() << "no error";
@@ -78,9 +79,9 @@ TEST(Signature, TellsTheStepsOfOneOwnerApart) {
 }
 
 TEST(Signature, NamesTheRanksOutsideTheMajority) {
-  std::vector<Signature> ranks(5, all_reduce_of(10));
-  ranks[0] = all_reduce_of(11);
-  ranks[3] = all_reduce_of(12);
+  std::vector<Signature> ranks(5, all_reduce_signature(10));
+  ranks[0] = all_reduce_signature(11);
+  ranks[3] = all_reduce_signature(12);
   try {
     require_agreement(ranks, "world");
     FAIL() << "no error";
@@ -93,26 +94,28 @@ TEST(Signature, NamesTheRanksOutsideTheMajority) {
 }
 
 TEST(Signature, TellsInWhichWordsCallsDiffer) {
-  EXPECT_EQ(describe_difference(all_reduce_of(10), all_reduce_of(12)),
+  EXPECT_EQ(describe_difference(all_reduce_signature(10), all_reduce_signature(12)),
             "; the difference: \"10\" and \"12\"; all ranks must make the same calls in the same "
             "order");
-  EXPECT_EQ(describe_difference(all_reduce_of(4, "update 3 with lr 0.15: bucket 0"),
-                                all_reduce_of(4, "update 3 with lr 0.1: bucket 0")),
+  EXPECT_EQ(describe_difference(all_reduce_signature(4, "update 3 with lr 0.15: bucket 0"),
+                                all_reduce_signature(4, "update 3 with lr 0.1: bucket 0")),
             "; the difference: \"0.15:\" and \"0.1:\"; labels, which tell what led to a call, must "
             "be the same on all ranks");
-  EXPECT_EQ(describe_difference(all_reduce_of(4, "with one"), all_reduce_of(4, "with one more")),
+  EXPECT_EQ(describe_difference(all_reduce_signature(4, "with one"),
+                                all_reduce_signature(4, "with one more")),
             "; the difference: \"one'\" and \"one more'\"; labels, which tell what led to a call, "
             "must be the same on all ranks");
   // Only the beginning of a label travels.
   const std::string beginning(500, 'x');
-  EXPECT_EQ(describe_difference(all_reduce_of(4, beginning + "a"), all_reduce_of(4, beginning)),
+  EXPECT_EQ(describe_difference(all_reduce_signature(4, beginning + "a"),
+                                all_reduce_signature(4, beginning)),
             "; labels, which tell what led to a call, must be the same on all ranks");
 }
 
 TEST(Signature, ADisagreementSaysFirstWhatDiffersOnWhichRanks) {
   try {
-    require_agreement(std::vector{all_reduce_of(4, "update 3 with lr 0.1, SGD: bucket 0"),
-                                  all_reduce_of(4, "update 3 with lr 0.2, SGD: bucket 0")},
+    require_agreement(std::vector{all_reduce_signature(4, "update 3 with lr 0.1, SGD: bucket 0"),
+                                  all_reduce_signature(4, "update 3 with lr 0.2, SGD: bucket 0")},
                       "world");
     FAIL() << "no error";
   } catch (const Mismatch& error) {
@@ -123,7 +126,7 @@ TEST(Signature, ADisagreementSaysFirstWhatDiffersOnWhichRanks) {
   }
   Operation other{.kind = OperationKind::barrier};
   try {
-    require_agreement(std::vector{all_reduce_of(4), Signature(other)}, "world");
+    require_agreement(std::vector{all_reduce_signature(4), Signature(other)}, "world");
     FAIL() << "no error";
   } catch (const Mismatch& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("next collective: rank 0 called all_reduce"));

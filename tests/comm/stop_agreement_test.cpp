@@ -17,9 +17,9 @@ namespace {
 
 /// Ranks that are threads; messages wait in queues, as in a connection, until a thread of the
 /// receiver takes them.
-class Job {
+class AgreeingRanks {
  public:
-  explicit Job(int size) : queues_(static_cast<std::size_t>(size)) {
+  explicit AgreeingRanks(int size) : queues_(static_cast<std::size_t>(size)) {
     for (int rank = 0; rank < size; ++rank)
       ranks_.push_back(std::make_unique<StopAgreement>(
           rank, size, [this, rank](const Message& message) { send(rank, message); }));
@@ -62,14 +62,14 @@ class Job {
 };
 
 TEST(StopAgreement, NobodyStopsUnasked) {
-  Job job(2);
+  AgreeingRanks job(2);
   for (int step = 0; step < 100; ++step) EXPECT_FALSE(job[0].after(step));
   EXPECT_FALSE(job[0].has_stopped());
   EXPECT_FALSE(job[0].since());
 }
 
 TEST(StopAgreement, IsTheStepBehindTheLatestOfAllRanks) {
-  Job job(3);
+  AgreeingRanks job(3);
   for (int step = 5; step <= 9; ++step) job[2].after(step);
   job[0].after(5);
   job[1].request("rank 1 got SIGTERM");
@@ -84,7 +84,7 @@ TEST(StopAgreement, IsTheStepBehindTheLatestOfAllRanks) {
 }
 
 TEST(StopAgreement, BeforeAnyStepItIsTheFirst) {
-  Job job(2);
+  AgreeingRanks job(2);
   job[0].request("early");
   job.deliver_all();
   EXPECT_TRUE(job[0].after(1000));
@@ -92,14 +92,14 @@ TEST(StopAgreement, BeforeAnyStepItIsTheFirst) {
 }
 
 TEST(StopAgreement, OfOneRankNeedsNobody) {
-  Job job(1);
+  AgreeingRanks job(1);
   EXPECT_FALSE(job[0].after(3));
   job[0].request("alone");
   EXPECT_TRUE(job[0].after(4));
 }
 
 TEST(StopAgreement, NoRankWaitsInAStepThatItHadCompletedWhenAsked) {
-  Job job(2);
+  AgreeingRanks job(2);
   job[1].after(7);
   job[0].request("soon");
   EXPECT_TRUE(job.deliver(1));  // the question; rank 0 has no answer yet
@@ -117,7 +117,7 @@ TEST(StopAgreement, NoRankWaitsInAStepThatItHadCompletedWhenAsked) {
 }
 
 TEST(StopAgreement, TellsTheOthersHowLongAgoItWas) {
-  Job job(3);
+  AgreeingRanks job(3);
   job[1].request("long ago", StopAgreement::Clock::now() - std::chrono::seconds(10));
   job.deliver_all();
   for (int rank = 0; rank < 3; ++rank) {
@@ -128,7 +128,7 @@ TEST(StopAgreement, TellsTheOthersHowLongAgoItWas) {
 }
 
 TEST(StopAgreement, RefusesStepsThatDoNotGrow) {
-  Job job(1);
+  AgreeingRanks job(1);
   EXPECT_THROW(job[0].after(-1), InvalidArgument);
   job[0].after(4);
   EXPECT_THROW(job[0].after(4), InvalidArgument);
@@ -136,7 +136,7 @@ TEST(StopAgreement, RefusesStepsThatDoNotGrow) {
 }
 
 TEST(StopAgreement, CountsAnewWhereTheNextTrainingBegins) {
-  Job job(2);
+  AgreeingRanks job(2);
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_FALSE(job[rank].after(7));
     job[rank].begin();
@@ -151,7 +151,7 @@ TEST(StopAgreement, CountsAnewWhereTheNextTrainingBegins) {
 }
 
 TEST(StopAgreement, StopsTheNextTrainingWhereTheOneThatWasAskedHadEnded) {
-  Job job(2);
+  AgreeingRanks job(2);
   for (int rank = 0; rank < 2; ++rank) job[rank].after(7);
   job[0].request("test");
   job.deliver_all();
@@ -185,7 +185,7 @@ TEST(StopAgreement, RefusesMessagesThatMakeNoSense) {
 
 /// Ranks at speeds of their own, several of which are told to stop at any time.
 std::multiset<std::int64_t> race(unsigned seed, int size) {
-  Job job(size);
+  AgreeingRanks job(size);
   std::atomic<int> running = size;
   std::vector<std::int64_t> stops(static_cast<std::size_t>(size), -1);
   std::vector<std::thread> threads;

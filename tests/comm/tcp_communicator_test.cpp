@@ -11,7 +11,7 @@
 namespace lockstep::comm {
 namespace {
 
-using testing::ContractRanks, testing::name_of_ranks;
+using lockstep::testing::ContractRanks, lockstep::testing::name_of_ranks;
 
 // Ranks as threads, but talking over real sockets on loopback.
 ContractRanks sockets(int ranks) {
@@ -45,7 +45,7 @@ void expect_all_hear_of_the_gone(int ranks, int gone,
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_THROW(call(*group).wait(), PeerFailure) << "rank " << rank;
     EXPECT_LT(std::chrono::steady_clock::now() - begin,
-              std::chrono::seconds(5) * testing::timeout_multiplier)
+              std::chrono::seconds(5) * lockstep::testing::timeout_multiplier)
         << "rank " << rank;
     exchange.meet();
   };

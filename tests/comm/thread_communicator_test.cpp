@@ -10,14 +10,14 @@
 namespace lockstep::comm {
 namespace {
 
-using testing::name_of_ranks, testing::threads;
+using lockstep::testing::name_of_ranks, lockstep::testing::threads;
 
-const auto groups = ::testing::Values(threads(1), threads(2), threads(3), threads(4));
-INSTANTIATE_TEST_SUITE_P(Thread, CommunicatorContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, HostCommunicatorContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, BatchContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, HostBatchContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, HostWaitingContract, groups, name_of_ranks);
+const auto thread_groups = ::testing::Values(threads(1), threads(2), threads(3), threads(4));
+INSTANTIATE_TEST_SUITE_P(Thread, CommunicatorContract, thread_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, HostCommunicatorContract, thread_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, BatchContract, thread_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, HostBatchContract, thread_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, HostWaitingContract, thread_groups, name_of_ranks);
 
 TEST(ThreadWorld, ReportsTheFirstRankThatThrows) {
   try {

@@ -15,11 +15,11 @@
 namespace lockstep::comm {
 namespace {
 
-using testing::name_of_ranks, testing::threads;
+using lockstep::testing::name_of_ranks, lockstep::testing::threads;
 
-const auto groups = ::testing::Values(threads(9));
-INSTANTIATE_TEST_SUITE_P(Tree, CommunicatorContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Tree, HostCommunicatorContract, groups, name_of_ranks);
+const auto tree_groups = ::testing::Values(threads(9));
+INSTANTIATE_TEST_SUITE_P(Tree, CommunicatorContract, tree_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Tree, HostCommunicatorContract, tree_groups, name_of_ranks);
 
 /// Counts what a rank sends.
 class CountingTransport final : public host::Transport {
@@ -81,7 +81,7 @@ Traffic traffic_of(int ranks, int direct_ranks, Body body) {
   return traffic;
 }
 
-Operation all_reduce_of(std::vector<float>& values) {
+Operation all_reduce_operation(std::vector<float>& values) {
   Operation operation;
   operation.kind = OperationKind::all_reduce;
   operation.dtype = DType::f32;
@@ -96,7 +96,7 @@ TEST(TreeTraffic, GrowsWithTheNumberOfRanksAndNotItsSquare) {
     const auto n = static_cast<std::size_t>(ranks);
     const Traffic traffic = traffic_of(ranks, 8, [](host::Collectives& collectives, int) {
       std::vector<float> values(bytes / sizeof(float), 1.0f);
-      const Operation operation = all_reduce_of(values);
+      const Operation operation = all_reduce_operation(values);
       collectives.run({&operation, 1}, host::Deadline());
     });
     EXPECT_EQ(traffic.messages, 2 * (n - 1));
@@ -109,7 +109,7 @@ TEST(TreeTraffic, GrowsWithTheNumberOfRanksAndNotItsSquare) {
 TEST(TreeTraffic, OfSmallGroupsGoesToAllOthersAtOnce) {
   const Traffic traffic = traffic_of(4, 8, [](host::Collectives& collectives, int) {
     std::vector<float> values(4);
-    const Operation operation = all_reduce_of(values);
+    const Operation operation = all_reduce_operation(values);
     collectives.run({&operation, 1}, host::Deadline());
   });
   EXPECT_EQ(traffic.messages, 12U);
@@ -190,7 +190,7 @@ TEST_P(TreeMismatch, OfEachKindIsNamedByAllRanks) {
   for (const int culprit : {0, 1, ranks / 2, ranks - 1}) {
     const std::string odd = "rank " + std::to_string(culprit) + " called ";
     const auto base = [](std::vector<float>& values) {
-      Operation operation = all_reduce_of(values);
+      Operation operation = all_reduce_operation(values);
       operation.count = 100;
       operation.label = "bucket 3";
       return operation;
@@ -225,7 +225,7 @@ TEST_P(TreeMismatch, OfTwoLabelsAmongRanksWithoutAnyIsNamed) {
   expect_named_by_all(
       ranks,
       [&](int rank, std::vector<float>& values) {
-        Operation operation = all_reduce_of(values);
+        Operation operation = all_reduce_operation(values);
         operation.count = 100;
         if (rank == 1) operation.label = "a";
         if (rank == ranks - 1) operation.label = "b";
@@ -238,7 +238,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, TreeMismatch, ::testing::Values(3, 5, 9, 17));
 TEST(TreeAgreement, TakesALabelForOneThatOthersLeaveOut) {
   traffic_of(5, 0, [](host::Collectives& collectives, int rank) {
     std::vector<float> values(100);
-    Operation operation = all_reduce_of(values);
+    Operation operation = all_reduce_operation(values);
     if (rank % 2 == 1) operation.label = "a";
     EXPECT_NO_THROW(collectives.run({&operation, 1}, host::Deadline()));
   });

@@ -7,11 +7,9 @@
 namespace lockstep::test {
 namespace {
 
-using kernels::AttentionOptions;
-
 enum class Mask { none, boolean, additive };
 
-struct Case {
+struct AttentionCase {
   std::int64_t n, heads, groups, queries, keys, depth, width;
   bool causal = false;
   Mask mask = Mask::none;
@@ -19,8 +17,8 @@ struct Case {
 };
 
 /// Attention and its gradients in doubles.
-struct Naive {
-  const Case& c;
+struct NaiveAttention {
+  const AttentionCase& c;
   Values q, k, v, mask, dout;  // mask: what is added to each score, minus infinity to hide
   Values out, lse, dq, dk, dv;
 
@@ -82,13 +80,13 @@ struct Naive {
 class AttentionContract : public ContractTest {
  protected:
   DeviceArray heads(std::int64_t n, std::int64_t h, std::int64_t t, std::int64_t d,
-                    const Case& c) const {
+                    const AttentionCase& c) const {
     const Shape shape{n, h, t, d};
     return array(shape,
                  c.interleaved ? Strides{t * h * d, d, h * d, 1} : contiguous_strides(shape));
   }
 
-  void check(const Case& c) {
+  void check(const AttentionCase& c) {
     SCOPED_TRACE(::testing::Message() << "T " << c.queries << " S " << c.keys << " causal "
                                       << c.causal << " mask " << static_cast<int>(c.mask));
     auto q = heads(c.n, c.heads, c.queries, c.depth, c).randomize(1, -2, 2);
@@ -105,11 +103,11 @@ class AttentionContract : public ContractTest {
     ArrayView mask_view = mask;
     mask_view.shape = {c.n, c.heads, c.queries, c.keys};
     mask_view.strides = {0, 0, c.keys, 1};
-    Naive naive{c, q.get(), k.get(), v.get(), {}, dout.get(), {}, {}, {}, {}, {}};
+    NaiveAttention naive{c, q.get(), k.get(), v.get(), {}, dout.get(), {}, {}, {}, {}, {}};
     naive.mask = set_mask(mask, c);
     naive.run();
 
-    const AttentionOptions options{.scale = naive.scale(), .causal = c.causal};
+    const kernels::AttentionOptions options{.scale = naive.scale(), .causal = c.causal};
     const ArrayView used = c.mask == Mask::none ? ArrayView{} : mask_view;
     family().forward(
         {.out = out, .lse = lse, .q = q, .k = k, .v = v, .mask = used, .options = options},
@@ -146,7 +144,7 @@ class AttentionContract : public ContractTest {
 
  private:
   /// Fills the mask (its third row hides every key) and returns what it adds to each score.
-  static Values set_mask(DeviceArray& mask, const Case& c) {
+  static Values set_mask(DeviceArray& mask, const AttentionCase& c) {
     Values raw = random_values(c.queries * c.keys, 9), one(raw.size());
     if (c.mask == Mask::none) return Values(raw.size() * static_cast<std::size_t>(c.n * c.heads));
     for (std::size_t i = 0; i < raw.size(); ++i) {

@@ -11,10 +11,10 @@ namespace {
 constexpr double eps = 1e-3;
 
 /// The layer in doubles, one channel after the other.
-struct Naive {
+struct NaiveBatchNorm {
   std::int64_t images, channels, positions;
 
-  explicit Naive(const Shape& shape)
+  explicit NaiveBatchNorm(const Shape& shape)
       : images(shape[0]), channels(shape[1]), positions(numel(shape) / shape[0] / shape[1]) {}
   std::size_t channel(std::size_t i) const {
     return i / static_cast<std::size_t>(positions) % static_cast<std::size_t>(channels);
@@ -66,7 +66,7 @@ class BatchNormContract : public ContractTest {
 TEST_P(BatchNormContract, TrainingNormalisesAndMovesTheRunningValues) {
   for (const auto& [shape, strides] : layouts()) {
     SCOPED_TRACE(::testing::Message() << shape << strides);
-    const Naive naive(shape);
+    const NaiveBatchNorm naive(shape);
     auto x = array(shape, strides).randomize(1, -1, 3), y = array(shape, strides);
     auto weight = vector(shape[1]).randomize(2, 0.5, 2), bias = vector(shape[1]).randomize(3);
     auto running_mean = vector(shape[1]).randomize(4);
@@ -103,7 +103,7 @@ TEST_P(BatchNormContract, TrainingNormalisesAndMovesTheRunningValues) {
 
 TEST_P(BatchNormContract, EvaluationUsesTheRunningValues) {
   for (const auto& [shape, strides] : layouts()) {
-    const Naive naive(shape);
+    const NaiveBatchNorm naive(shape);
     auto x = array(shape, strides).randomize(1), y = array(shape, strides);
     auto weight = vector(shape[1]).randomize(2, 0.5, 2), bias = vector(shape[1]).randomize(3);
     auto mean = vector(shape[1]).randomize(4), var = vector(shape[1]).randomize(5, 0.5, 2);
@@ -123,7 +123,7 @@ TEST_P(BatchNormContract, EvaluationUsesTheRunningValues) {
 
 TEST_P(BatchNormContract, WorksWithoutWeightsAndRunningValues) {
   const Shape shape{4, 3, 2, 2};
-  const Naive naive(shape);
+  const NaiveBatchNorm naive(shape);
   auto x = array(shape).randomize(1), y = array(shape);
   auto save_mean = vector(3), save_rstd = vector(3);
   family().train({.y = y, .save_mean = save_mean, .save_rstd = save_rstd, .x = x, .eps = eps},
@@ -138,7 +138,7 @@ TEST_P(BatchNormContract, GradientsMatchFiniteDifferences) {
   for (const bool training : {true, false})
     for (const auto& [shape, strides] : layouts()) {
       SCOPED_TRACE(::testing::Message() << shape << strides << " training " << training);
-      const Naive naive(shape);
+      const NaiveBatchNorm naive(shape);
       auto x = array(shape, strides).randomize(1), dy = array(shape, strides).randomize(6);
       auto weight = vector(shape[1]).randomize(2, 0.5, 2), bias = vector(shape[1]).randomize(3);
       auto mean = vector(shape[1]).randomize(4), var = vector(shape[1]).randomize(5, 0.5, 2);
@@ -212,7 +212,7 @@ TEST_P(BatchNormContract, LargeImagesInEitherOrder) {
       const Strides strides =
           channels_last ? channels_last_strides(shape) : contiguous_strides(shape);
       SCOPED_TRACE(::testing::Message() << shape << strides);
-      const Naive naive(shape);
+      const NaiveBatchNorm naive(shape);
       auto x = array(shape, strides).randomize(1, 2, 5), dy = array(shape, strides).randomize(2);
       auto y = array(shape, strides), dx = array(shape, strides);
       auto weight = vector(shape[1]).randomize(3, 0.5, 2), bias = vector(shape[1]).randomize(4);
@@ -272,7 +272,7 @@ TEST_P(BatchNormContract, AResidualAndReluFollowInOnePass) {
       for (const bool adds : {true, false}) {
         SCOPED_TRACE(::testing::Message()
                      << shape << strides << " training " << training << " residual " << adds);
-        const Naive naive(shape);
+        const NaiveBatchNorm naive(shape);
         auto x = array(shape, strides).randomize(1), dy = array(shape, strides).randomize(6);
         auto residual = array(shape, strides).randomize(7), y = array(shape, strides);
         auto weight = vector(shape[1]).randomize(2, 0.5, 2), bias = vector(shape[1]).randomize(3);
@@ -358,7 +358,7 @@ TEST_P(BatchNormContract, AResidualAndReluFollowInOnePass) {
 TEST_P(BatchNormContract, PartsMakeUpTraining) {
   for (const auto& [shape, strides] : layouts()) {
     SCOPED_TRACE(::testing::Message() << shape << strides);
-    const Naive naive(shape);
+    const NaiveBatchNorm naive(shape);
     auto x = array(shape, strides).randomize(1, -1, 3), dy = array(shape, strides).randomize(6);
     auto weight = vector(shape[1]).randomize(2, 0.5, 2), bias = vector(shape[1]).randomize(3);
     auto mean = vector(shape[1]), variance = vector(shape[1]);

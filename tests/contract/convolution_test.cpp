@@ -10,7 +10,7 @@ namespace {
 using kernels::ConvGeometry;
 
 /// A convolution to try, with the memory order of its images and weights.
-struct Case {
+struct ConvolutionCase {
   Shape x, weight;
   ConvGeometry geometry{};
   bool channels_last = false;
@@ -35,7 +35,7 @@ std::size_t at(const Shape& s, std::int64_t a, std::int64_t b, std::int64_t c, s
 
 /// Calls `visit(y index, x index, weight index)` for every product of a convolution.
 template <class Visit>
-void for_each_product(const Case& c, Visit&& visit) {
+void for_each_product(const ConvolutionCase& c, Visit&& visit) {
   const Shape y = c.y();
   const ConvGeometry& g = c.geometry;
   const std::int64_t per_group = y[1] / g.groups;
@@ -61,7 +61,7 @@ class ConvolutionContract : public ContractTest {
         .randomize(seed);
   }
 
-  void check(const Case& c) {
+  void check(const ConvolutionCase& c) {
     SCOPED_TRACE(::testing::Message() << "x " << c.x << " weight " << c.weight << " groups "
                                       << c.geometry.groups << " channels-last " << c.channels_last);
     x_.emplace(image(c.x, c.channels_last, 1));
@@ -74,7 +74,7 @@ class ConvolutionContract : public ContractTest {
   }
 
  private:
-  void check_forward(const Case& c) {
+  void check_forward(const ConvolutionCase& c) {
     auto bias = array({c.weight[0]}).randomize(4);
     const Values x = x_->get(), w = weight_->get(), shift = bias.get();
     Values plain(y_->get().size()), shifted;
@@ -88,7 +88,7 @@ class ConvolutionContract : public ContractTest {
     family().forward({.y = *y_, .x = *x_, .weight = *weight_, .geometry = c.geometry}, stream());
     EXPECT_TRUE(close(y_->get(), plain, tolerance(8)));
   }
-  void check_backward_data(const Case& c) {
+  void check_backward_data(const ConvolutionCase& c) {
     const Values dy = y_->get(), w = weight_->get();
     auto dx = image(c.x, c.channels_last, 6);
     Values expected(dx.get().size());
@@ -103,7 +103,7 @@ class ConvolutionContract : public ContractTest {
         stream());
     EXPECT_TRUE(close(dx.get(), expected, tolerance(16)));
   }
-  void check_backward_weight(const Case& c) {
+  void check_backward_weight(const ConvolutionCase& c) {
     const Values dy = y_->get(), x = x_->get();
     auto dweight = image(c.weight, c.channels_last_weight, 7);
     Values expected(dweight.get().size()), before = dweight.get();

@@ -13,7 +13,7 @@ namespace {
 using kernels::Epilogue;
 using kernels::GemmArguments;
 
-struct Sizes {
+struct GemmSizes {
   std::int64_t batch, rows, columns, depth;
 };
 
@@ -34,7 +34,7 @@ class GemmContract : public ContractTest {
  protected:
   void run(const GemmArguments& call) { backend().gemm.multiply(call, stream()); }
 
-  static Values naive(const Sizes& s, const Values& a, const Values& b) {
+  static Values naive(const GemmSizes& s, const Values& a, const Values& b) {
     Values out(static_cast<std::size_t>(s.batch * s.rows * s.columns));
     for (std::int64_t n = 0; n < s.batch; ++n)
       for (std::int64_t i = 0; i < s.rows; ++i)
@@ -47,7 +47,7 @@ class GemmContract : public ContractTest {
   }
 
   /// Every layout of one product, with and without accumulation.
-  void check_layouts(const Sizes& s) {
+  void check_layouts(const GemmSizes& s) {
     for (int bits = 0; bits < 16; ++bits) {
       const bool padded = bits & 8;
       const auto operand = [&](std::int64_t r, std::int64_t c, bool transposed, unsigned seed) {
@@ -71,15 +71,15 @@ class GemmContract : public ContractTest {
 TEST_P(GemmContract, MultipliesInEveryLayout) { check_layouts({1, 37, 29, 41}); }
 // Sizes around whole vectors and register tiles, each a way of its own through small products.
 TEST_P(GemmContract, MultipliesSmallSizesInEveryLayout) {
-  for (const Sizes& s : {Sizes{1, 32, 64, 64},
-                         {1, 10, 64, 32},
-                         {1, 32, 10, 64},
-                         {1, 24, 24, 24},  // squares, which fit the other way round, too
-                         {1, 17, 36, 50},
-                         {1, 4, 32, 4},
-                         {1, 3, 5, 7},
-                         {1, 16, 9, 3},
-                         {2, 23, 33, 20}})
+  for (const GemmSizes& s : {GemmSizes{1, 32, 64, 64},
+                             {1, 10, 64, 32},
+                             {1, 32, 10, 64},
+                             {1, 24, 24, 24},  // squares, which fit the other way round, too
+                             {1, 17, 36, 50},
+                             {1, 4, 32, 4},
+                             {1, 3, 5, 7},
+                             {1, 16, 9, 3},
+                             {2, 23, 33, 20}})
     check_layouts(s);
 }
 TEST_P(GemmContract, MultipliesBatchesInEveryLayout) { check_layouts({3, 5, 18, 7}); }
@@ -92,7 +92,7 @@ TEST_P(GemmContract, MultipliesVectors) {
 
 // Not every kernel of cuBLASLt takes more than 65,535.
 TEST_P(GemmContract, MultipliesBatchesOfManyProducts) {
-  const Sizes s{70'000, 1, 8, 2};
+  const GemmSizes s{70'000, 1, 8, 2};
   const auto a = array({s.batch, s.rows, s.depth}).randomize(1);
   const auto b = array({1, s.depth, s.columns}).randomize(2);
   const auto bias = array({s.columns}).randomize(3);
@@ -117,7 +117,7 @@ TEST_P(GemmContract, MultipliesBatchesOfManyProducts) {
 }
 
 TEST_P(GemmContract, KeepsCloseFactorsOfTheOutputApart) {
-  const Sizes s{1, 70, 70, 70};  // past what is multiplied without a prepared primitive
+  const GemmSizes s{1, 70, 70, 70};  // past what is multiplied without a prepared primitive
   const auto a = array({1, 70, 70}).randomize(1), b = array({1, 70, 70}).randomize(2);
   const Values product = naive(s, a.get(), b.get());
   for (const double beta : {1.0, 1.0005, 0.5, 0.5004}) {
@@ -130,7 +130,7 @@ TEST_P(GemmContract, KeepsCloseFactorsOfTheOutputApart) {
 }
 
 TEST_P(GemmContract, RepeatsBroadcastOperands) {
-  const Sizes s{4, 6, 10, 8};
+  const GemmSizes s{4, 6, 10, 8};
   auto whole = array({s.batch, s.rows, s.depth}).randomize(1);
   auto one = array({1, s.depth, s.columns}).randomize(2);
   auto out = array({s.batch, s.rows, s.columns});
@@ -161,8 +161,8 @@ TEST_P(GemmContract, AnEmptyDepthGivesZerosAndAnEmptyOutputIsLeftAlone) {
 }
 
 TEST_P(GemmContract, AddsBiasAndAppliesGelu) {
-  for (const Sizes s :
-       {Sizes{1, 33, 50, 20}, Sizes{2, 5, 64, 16}, Sizes{1, 20, 64, 32}, Sizes{1, 130, 300, 64}}) {
+  for (const GemmSizes s : {GemmSizes{1, 33, 50, 20}, GemmSizes{2, 5, 64, 16},
+                            GemmSizes{1, 20, 64, 32}, GemmSizes{1, 130, 300, 64}}) {
     auto a = array({s.batch, s.rows, s.depth}).randomize(1);
     auto b = array({s.batch, s.depth, s.columns}).randomize(2);
     auto bias = array({s.columns}).randomize(3);
@@ -195,7 +195,8 @@ TEST_P(GemmContract, AccumulatesAfterTheEpilogue) {
 }
 
 TEST_P(GemmContract, AddsAnotherArray) {
-  for (const Sizes s : {Sizes{1, 9, 11, 12}, Sizes{2, 16, 64, 24}, Sizes{1, 130, 70, 64}})
+  for (const GemmSizes s :
+       {GemmSizes{1, 9, 11, 12}, GemmSizes{2, 16, 64, 24}, GemmSizes{1, 130, 70, 64}})
     for (const bool turned : {false, true}) {
       const Shape shape{s.batch, s.rows, s.columns};
       auto a = array({s.batch, s.rows, s.depth}).randomize(1);
@@ -225,7 +226,7 @@ TEST_P(GemmContract, AddsAnotherArray) {
 
 // Where the batch joins the rows of one product the addend may not.
 TEST_P(GemmContract, AddsTheSameArrayToEachOfABatch) {
-  const Sizes s{6, 4, 40, 64};
+  const GemmSizes s{6, 4, 40, 64};
   auto a = array({s.batch, s.rows, s.depth}).randomize(1), one = array({1, s.depth, s.columns});
   one.randomize(2);
   auto addend = array({1, s.rows, s.columns}).randomize(3);
@@ -248,7 +249,7 @@ TEST_P(GemmContract, AddsTheSameArrayToEachOfABatch) {
 
 // Fused kernels load the bias as vectors of 16 bytes (PyTorch pull request 194497).
 TEST_P(GemmContract, TheBiasMayStartAnywhereInMemory) {
-  const Sizes s{1, 9, 16, 12};
+  const GemmSizes s{1, 9, 16, 12};
   auto a = array({1, s.rows, s.depth}).randomize(1),
        b = array({1, s.depth, s.columns}).randomize(2);
   auto storage = array({s.columns + 1}).randomize(3);
@@ -266,7 +267,7 @@ TEST_P(GemmContract, TheBiasMayStartAnywhereInMemory) {
 }
 
 TEST_P(GemmContract, MultipliesByTheSlopeOfGelu) {
-  for (const Sizes s : {Sizes{1, 33, 50, 20}, Sizes{1, 130, 300, 64}}) {
+  for (const GemmSizes s : {GemmSizes{1, 33, 50, 20}, GemmSizes{1, 130, 300, 64}}) {
     auto a = array({s.batch, s.rows, s.depth}).randomize(1);
     auto b = array({s.batch, s.depth, s.columns}, layout({s.batch, s.depth, s.columns}, true));
     b.randomize(2);
@@ -283,7 +284,8 @@ TEST_P(GemmContract, MultipliesByTheSlopeOfGelu) {
 // The product of a weight's gradient, dy^T x, reads all that the bias's is the sum of.
 TEST_P(GemmContract, SumsTheGradientOfABiasBesideTheProduct) {
   const DType wide = statistics_dtype();
-  for (const Sizes s : {Sizes{1, 40, 24, 33}, Sizes{1, 7, 5, 19}, Sizes{1, 96, 64, 130}})
+  for (const GemmSizes s :
+       {GemmSizes{1, 40, 24, 33}, GemmSizes{1, 7, 5, 19}, GemmSizes{1, 96, 64, 130}})
     for (const DType to : {GetParam().dtype, wide})
       for (const bool padded : {false, true}) {
         const Shape turned{1, s.rows, s.depth};
@@ -326,7 +328,8 @@ TEST_P(GemmContract, TheGradientOfABiasNeedsNoInputs) {
 
 // An f32 gradient of bf16 or f16 operands keeps the digits that their dtype would round away.
 TEST_P(GemmContract, WritesWhatItAccumulatesIn) {
-  for (const Sizes s : {Sizes{1, 37, 29, 41}, Sizes{3, 6, 32, 65}, Sizes{1, 150, 270, 300}})
+  for (const GemmSizes s :
+       {GemmSizes{1, 37, 29, 41}, GemmSizes{3, 6, 32, 65}, GemmSizes{1, 150, 270, 300}})
     for (const bool transposed : {false, true}) {
       const Shape shape{s.batch, s.rows, s.columns};
       auto a = array({s.batch, s.rows, s.depth}, layout({s.batch, s.rows, s.depth}, !transposed));
@@ -345,7 +348,7 @@ TEST_P(GemmContract, WritesWhatItAccumulatesIn) {
 }
 
 TEST_P(GemmContract, WritesEpiloguesInTheDtypeOfTheOutput) {
-  const Sizes s{1, 24, 40, 33};
+  const GemmSizes s{1, 24, 40, 33};
   const DType wide = statistics_dtype();
   auto a = array({1, s.rows, s.depth}).randomize(1),
        b = array({1, s.depth, s.columns}).randomize(2);

@@ -11,6 +11,7 @@
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/place.hpp"
+#include "support/refusal.hpp"
 
 // Integers: exact results, floating quotients, and numbers that a dtype cannot hold.
 
@@ -19,15 +20,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-std::string refusal(const std::function<Tensor()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "accepted";
-}
+using testing::refusal;
 
 TEST(IntegerOps, RefuseFractionsInTheNameOfTheOp) {
   const Tensor bytes = ones({2}, {DType::u8});

@@ -10,7 +10,7 @@ namespace {
 
 using kernels::PoolGeometry;
 
-struct Case {
+struct PoolingCase {
   Shape x, y;
   PoolGeometry geometry{};
   bool channels_last = false;
@@ -18,7 +18,7 @@ struct Case {
 
 /// Cuts of an image that the tests try: the third is what ceil mode gives, with a last window that
 /// leaves the image.
-const Case cases[] = {
+const PoolingCase pooling_cases[] = {
     {{2, 3, 8, 6}, {2, 3, 4, 3}, {.kernel = {2, 2}, .stride = {2, 2}}},
     {{2, 16, 9, 9}, {2, 16, 5, 5}, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}},
     {{1, 2, 6, 7}, {1, 2, 3, 4}, {.kernel = {3, 2}, .stride = {2, 2}}},
@@ -33,17 +33,17 @@ class PoolingContract : public ContractTest {
   static Strides order(const Shape& shape, bool channels_last) {
     return channels_last ? channels_last_strides(shape) : contiguous_strides(shape);
   }
-  DeviceArray image(const Shape& shape, const Case& c) const {
+  DeviceArray image(const Shape& shape, const PoolingCase& c) const {
     return array(shape, order(shape, c.channels_last));
   }
-  DeviceArray positions(const Case& c) const {
+  DeviceArray positions(const PoolingCase& c) const {
     return {DType::i32, c.y, order(c.y, c.channels_last), GetParam().device};
   }
   const kernels::PoolingKernels& family() const { return backend().pooling; }
 
   /// Calls `visit(y index, x index, window extent in the padded image)` over all windows.
   template <class Visit>
-  static void for_each_pair(const Case& c, Visit&& visit) {
+  static void for_each_pair(const PoolingCase& c, Visit&& visit) {
     const auto& g = c.geometry;
     for (std::int64_t plane = 0; plane < c.x[0] * c.x[1]; ++plane)
       for (std::int64_t i = 0; i < c.y[2]; ++i)
@@ -59,7 +59,7 @@ class PoolingContract : public ContractTest {
         }
   }
   /// What each window's sum is divided by.
-  static Values divisors(const Case& c) {
+  static Values divisors(const PoolingCase& c) {
     Values counts(static_cast<std::size_t>(numel(c.y)));
     for_each_pair(c, [&](auto y, auto, double padded) {
       counts[y] = c.geometry.count_include_pad ? padded : counts[y] + 1;
@@ -69,7 +69,7 @@ class PoolingContract : public ContractTest {
 };
 
 TEST_P(PoolingContract, MaximumAndItsPosition) {
-  for (const Case& c : cases) {
+  for (const PoolingCase& c : pooling_cases) {
     auto x = image(c.x, c).randomize(1), y = image(c.y, c), index = positions(c);
     const Values in = x.get();
     Values best(static_cast<std::size_t>(numel(c.y)), -INFINITY), where(best.size());
@@ -105,7 +105,7 @@ TEST_P(PoolingContract, TheFirstOfEqualMaximaWinsAndNaNIsLargest) {
 }
 
 TEST_P(PoolingContract, MeanWithAndWithoutPadding) {
-  for (Case c : cases)
+  for (PoolingCase c : pooling_cases)
     for (const bool count_padding : {true, false}) {
       c.geometry.count_include_pad = count_padding;
       auto x = image(c.x, c).randomize(1), y = image(c.y, c);
@@ -128,7 +128,7 @@ TEST_P(PoolingContract, MeanWithAndWithoutPadding) {
 TEST_P(PoolingContract, AdaptiveMean) {
   for (const bool channels_last : {false, true})
     for (const Shape& pooled : {Shape{2, 3, 1, 1}, Shape{2, 3, 3, 2}, Shape{2, 3, 7, 5}}) {
-      const Case c{{2, 3, 7, 5}, pooled, {}, channels_last};
+      const PoolingCase c{{2, 3, 7, 5}, pooled, {}, channels_last};
       auto x = image(c.x, c).randomize(1), y = image(c.y, c);
       auto dy = image(c.y, c).randomize(2), dx = image(c.x, c).randomize(3);
       const Values in = x.get(), gradient = dy.get();

@@ -10,6 +10,7 @@
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/place.hpp"
+#include "support/refusal.hpp"
 
 // Ops that draw, and those that write where an index says, on every backend.
 
@@ -20,6 +21,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::Place;
+using testing::refusal;
 
 class OnEveryPlace : public ::testing::TestWithParam<Place> {
  protected:
@@ -37,16 +39,6 @@ class OnEveryPlace : public ::testing::TestWithParam<Place> {
  private:
   std::optional<testing::PlaceScope> scope_;
 };
-
-template <class Call>
-std::string refusal(Call&& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 class Multinomial : public OnEveryPlace {};
 

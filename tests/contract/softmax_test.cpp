@@ -5,21 +5,20 @@
 namespace lockstep::test {
 namespace {
 
-constexpr std::int64_t rows = 13, columns = 101;
-constexpr auto at(std::int64_t row, std::int64_t column) {
-  return static_cast<std::size_t>(row * columns + column);
-}
-
-/// The log-sum-exp of a row.
-double lse(const Values& x, std::int64_t row) {
-  double top = -INFINITY, sum = 0;
-  for (int c = 0; c < columns; ++c) top = std::max(top, x[at(row, c)]);
-  for (int c = 0; c < columns; ++c) sum += std::exp(x[at(row, c)] - top);
-  return top + std::log(sum);
-}
-
 class SoftmaxContract : public ContractTest {
  protected:
+  static constexpr std::int64_t rows = 13, columns = 101;
+
+  static std::size_t at(std::int64_t row, std::int64_t column) {
+    return static_cast<std::size_t>(row * columns + column);
+  }
+  /// The log-sum-exp of a row.
+  static double lse(const Values& x, std::int64_t row) {
+    double top = -INFINITY, sum = 0;
+    for (int c = 0; c < columns; ++c) top = std::max(top, x[at(row, c)]);
+    for (int c = 0; c < columns; ++c) sum += std::exp(x[at(row, c)] - top);
+    return top + std::log(sum);
+  }
   const kernels::SoftmaxKernels& family() { return backend().softmax; }
 };
 

@@ -23,15 +23,15 @@ class TileGemm : public ::testing::Test {
 };
 using TileProducts = TileGemm;
 
-struct Sizes {
+struct TileGemmSizes {
   std::int64_t rows, columns, depth;
 };
 
 /// One row or column short of whole blocks, and behind them; parts of a few panels and of many, the
 /// smaller operand left or right, and depths of more than a block.
-const Sizes edges[] = {{128, 128, 96}, {127, 129, 97},  {129, 95, 127},  {65, 530, 70},
-                       {530, 65, 70},  {64, 1040, 65},  {1050, 67, 63},  {64, 70, 2100},
-                       {530, 560, 33}, {63, 2048, 128}, {70, 130, 4097}, {700, 64, 300}};
+const TileGemmSizes edges[] = {{128, 128, 96}, {127, 129, 97},  {129, 95, 127},  {65, 530, 70},
+                               {530, 65, 70},  {64, 1040, 65},  {1050, 67, 63},  {64, 70, 2100},
+                               {530, 560, 33}, {63, 2048, 128}, {70, 130, 4097}, {700, 64, 300}};
 
 /// [rows, columns] in memory as they are or transposed, with a gap behind each line.
 DeviceArray matrix(DType dtype, std::int64_t rows, std::int64_t columns, bool transposed,
@@ -52,7 +52,7 @@ Values by_loops(const GemmArguments& call, DeviceArray& out, const Values& befor
 
 TEST_F(TileGemm, MultipliesAsLoopsInEveryLayout) {
   unsigned seed = 0;
-  for (const Sizes& s : edges)
+  for (const TileGemmSizes& s : edges)
     for (int bits = 0; bits < 16; ++bits) {
       SCOPED_TRACE(::testing::Message()
                    << s.rows << " x " << s.columns << " x " << s.depth << ", layout " << bits);
@@ -74,7 +74,7 @@ TEST_F(TileGemm, MultipliesAsLoopsInEveryLayout) {
 }
 
 TEST_F(TileGemm, DoesWhatIsAskedWithTheResult) {
-  for (const Sizes& s : {Sizes{300, 270, 70}, {70, 600, 64}, {600, 65, 64}})
+  for (const TileGemmSizes& s : {TileGemmSizes{300, 270, 70}, {70, 600, 64}, {600, 65, 64}})
     for (const Epilogue epilogue : {Epilogue::bias, Epilogue::gelu_bias, Epilogue::dgelu})
       for (const DType dtype : {DType::bf16, DType::f32})
         for (const bool adds : {false, true}) {
@@ -119,7 +119,7 @@ TEST_F(TileGemm, GivesTheSameBitsOnAnyNumberOfThreads) {
 
 // A value that is not finite stays in its row and column: what fills tiles up is 0 times 0.
 TEST_F(TileGemm, KeepsWhatIsNotFiniteInItsRowAndColumn) {
-  const Sizes s{130, 130, 70};
+  const TileGemmSizes s{130, 130, 70};
   auto a = matrix(DType::bf16, s.rows, s.depth, false, 2);
   auto b = matrix(DType::bf16, s.depth, s.columns, true, 4);
   auto out = matrix(DType::bf16, s.rows, s.columns, false, 6);

@@ -361,15 +361,15 @@ TEST_P(DataLoaderTest, LetsTheConsumerMoveBatchesOut) {
 INSTANTIATE_TEST_SUITE_P(Workers, DataLoaderTest, ::testing::Values(0, 1, 4));
 
 // How ranks read a data set.
-struct Reading {
+struct EchoReading {
   int ranks, workers, prefetch;
   std::int64_t batch;
 };
 
 // The samples of all ranks in the order of the epochs, from `state` on, and where they stand after
 // `batches`, or after the second epoch.
-std::pair<Indices, LoaderState> read(const Reading& how, const LoaderState& from,
-                                     std::int64_t batches = 1000) {
+std::pair<Indices, LoaderState> read_samples(const EchoReading& how, const LoaderState& from,
+                                             std::int64_t batches = 1000) {
   Indices all;
   std::vector<std::vector<Indices>> parts;  // of each rank
   LoaderState state;
@@ -396,10 +396,10 @@ std::pair<Indices, LoaderState> read(const Reading& how, const LoaderState& from
 }
 
 TEST(DataLoader, GoesOnWithTheSameSamplesOnAnyNumbersOfRanksAndWorkersAndInAnyBatches) {
-  const auto [whole, end] = read({1, 0, 1, 10}, {});
+  const auto [whole, end] = read_samples({1, 0, 1, 10}, {});
   ASSERT_EQ(whole.size(), 202u);
   for (const std::int64_t batches : {1, 7, 13, 15}) {
-    const auto [begun, state] = read({2, 3, 4, 8}, {}, batches);
+    const auto [begun, state] = read_samples({2, 3, 4, 8}, {}, batches);
     for (const int ranks : {1, 2, 3, 4})
       for (const int workers : {0, 1, 3})
         for (const int prefetch : {1, 8})
@@ -408,7 +408,7 @@ TEST(DataLoader, GoesOnWithTheSameSamplesOnAnyNumbersOfRanksAndWorkersAndInAnyBa
             const std::int64_t last = (101 - state.samples) % batch;
             if ((last > 0 && last < ranks) || (101 % batch > 0 && 101 % batch < ranks)) continue;
             Indices samples = begun;
-            const Indices rest = read({ranks, workers, prefetch, batch}, state).first;
+            const Indices rest = read_samples({ranks, workers, prefetch, batch}, state).first;
             samples.insert(samples.end(), rest.begin(), rest.end());
             EXPECT_EQ(samples, whole) << ranks << " ranks, " << workers << " workers, batches of "
                                       << batch << " after " << state.samples << " samples";

@@ -248,7 +248,7 @@ TEST(ConcatDataset, NamesDataSetsWhoseBatchesCannotBeJoined) {
 }
 
 // How ranks read a mixture.
-struct Reading {
+struct MixtureReading {
   int ranks, workers, prefetch;
   std::int64_t batch;
 };
@@ -260,8 +260,9 @@ const MixtureOptions changing{.weights = {5, 2, 3},
 
 // What all ranks read, in the order of the run, from a state to the end of the second epoch, and
 // where they stand after some batches.
-std::pair<std::vector<double>, LoaderState> read(const Reading& how, const LoaderState& from,
-                                                 std::int64_t batches = 1000) {
+std::pair<std::vector<double>, LoaderState> read_mixture(const MixtureReading& how,
+                                                         const LoaderState& from,
+                                                         std::int64_t batches = 1000) {
   std::vector<std::vector<std::vector<double>>> parts;  // of each rank, of each batch
   LoaderState state;
   for (int rank = 0; rank < how.ranks; ++rank) {
@@ -295,10 +296,10 @@ std::pair<std::vector<double>, LoaderState> read(const Reading& how, const Loade
 }
 
 TEST(Mixture, GoesOnWithTheSameSamplesOnAnyNumbersOfRanksAndWorkersAndInAnyBatches) {
-  const auto whole = read({1, 0, 1, 10}, {}).first;
+  const auto whole = read_mixture({1, 0, 1, 10}, {}).first;
   ASSERT_EQ(whole.size(), 180u * 3);
   for (const std::int64_t batches : {1, 7, 11, 13}) {
-    const auto [begun, state] = read({2, 3, 4, 8}, {}, batches);
+    const auto [begun, state] = read_mixture({2, 3, 4, 8}, {}, batches);
     for (const int ranks : {1, 2, 3, 4})
       for (const auto& [workers, prefetch] : {std::pair{0, 1}, {1, 8}, {3, 1}, {3, 8}})
         for (const std::int64_t batch : {4, 8, 16}) {
@@ -306,7 +307,7 @@ TEST(Mixture, GoesOnWithTheSameSamplesOnAnyNumbersOfRanksAndWorkersAndInAnyBatch
           const std::int64_t last = (90 - state.samples) % batch;
           if ((last > 0 && last < ranks) || (90 % batch > 0 && 90 % batch < ranks)) continue;
           std::vector<double> all = begun;
-          const auto rest = read({ranks, workers, prefetch, batch}, state).first;
+          const auto rest = read_mixture({ranks, workers, prefetch, batch}, state).first;
           all.insert(all.end(), rest.begin(), rest.end());
           EXPECT_EQ(all, whole) << ranks << " ranks, " << workers << " workers, batches of "
                                 << batch << " after " << state.samples << " samples";

@@ -91,16 +91,17 @@ void add_documents(const PackedBatch& batch, std::map<std::string, int>& documen
 }
 
 // How ranks read sequences.
-struct Reading {
+struct SequenceReading {
   int ranks, workers;
   std::int64_t batch;
 };
 
 // The four numbers of each token of each sequence in the order of the epoch, from a state to its
 // end, by all ranks, and where they stand after some batches.
-std::pair<std::vector<Indices>, LoaderState> read(const PackedDataset& dataset, const Reading& how,
-                                                  const LoaderState& from,
-                                                  std::int64_t batches = 1000) {
+std::pair<std::vector<Indices>, LoaderState> read_sequences(const PackedDataset& dataset,
+                                                            const SequenceReading& how,
+                                                            const LoaderState& from,
+                                                            std::int64_t batches = 1000) {
   std::vector<std::vector<std::vector<Indices>>> parts;  // of each rank, of each batch
   LoaderState state;
   for (int rank = 0; rank < how.ranks; ++rank) {
@@ -145,7 +146,7 @@ TEST(PackedDataset, HasEveryDocumentOnceAnEpoch) {
             0.99 * static_cast<double>(dataset.size() - 1) * 64);
   ASSERT_EQ(dataset.size(), 147);
   std::map<std::string, int> documents;
-  for (const Indices& row : read(dataset, {1, 0, 7}, {}).first) {
+  for (const Indices& row : read_sequences(dataset, {1, 0, 7}, {}).first) {
     const Tensor tokens = tensor(row).reshape({1, 4, 64});
     const auto part = [&](std::int64_t i) { return tokens.slice(1, i, i + 1).reshape({1, 64}); };
     add_documents({part(0), part(1), part(2), part(3)}, documents);
@@ -155,14 +156,14 @@ TEST(PackedDataset, HasEveryDocumentOnceAnEpoch) {
 
 TEST(PackedDataset, GoesOnWithTheSameSequencesOnAnyNumbersOfRanksAndWorkers) {
   const PackedDataset dataset = packed(many_documents(), 64);
-  const auto whole = read(dataset, {1, 0, 7}, {}).first;
+  const auto whole = read_sequences(dataset, {1, 0, 7}, {}).first;
   ASSERT_EQ(std::ssize(whole), dataset.size());
-  const auto [begun, state] = read(dataset, {2, 3, 7}, {}, 8);
+  const auto [begun, state] = read_sequences(dataset, {2, 3, 7}, {}, 8);
   for (const int ranks : {1, 2, 3, 4})
     for (const int workers : {0, 2})
       for (const std::int64_t batch : {7, 13}) {
         auto all = begun;
-        for (auto& row : read(dataset, {ranks, workers, batch}, state).first)
+        for (auto& row : read_sequences(dataset, {ranks, workers, batch}, state).first)
           all.push_back(std::move(row));
         EXPECT_EQ(all, whole) << ranks << " ranks, batches of " << batch;
       }

@@ -17,7 +17,7 @@ class Example : public ::testing::TestWithParam<const char*> {
   }
 };
 
-void expect_refusal(const CommandResult& result, const std::string& words) {
+void expect_usage_error(const CommandResult& result, const std::string& words) {
   EXPECT_EQ(result.exit_code, 2) << result.output;
   EXPECT_EQ(occurrences(result.output, "\n"), 1u) << result.output;
   EXPECT_THAT(result.output, HasSubstr(words));
@@ -31,7 +31,7 @@ TEST_P(Example, DescribesItsOptions) {
 }
 
 TEST_P(Example, RefusesUnknownOptionsInOneLine) {
-  expect_refusal(run_command(with_needed("--nonsense")), "--nonsense");
+  expect_usage_error(run_command(with_needed("--nonsense")), "--nonsense");
 }
 
 TEST_P(Example, RefusesUnknownOptionsOnceInAJobOfTwoMpi) {
@@ -48,8 +48,8 @@ INSTANTIATE_TEST_SUITE_P(Programs, Example,
 TEST(Examples, RefuseADeviceThatIsNotThere) {
   if (lockstep::cuda_device_count() > 0) GTEST_SKIP() << "this machine has a GPU";
   for (const char* program : {"train_gpt", "benchmark_allreduce", "train_mnist --data ."})
-    expect_refusal(run_command(command(program, "--device cuda")), "no usable GPU");
-  expect_refusal(run_command(command("train_gpt", "--device tpu")), "got 'tpu'");
+    expect_usage_error(run_command(command(program, "--device cuda")), "no usable GPU");
+  expect_usage_error(run_command(command("train_gpt", "--device tpu")), "got 'tpu'");
 }
 
 TEST(Examples, RefuseADeviceThatIsNotThereOnceInAJobOfTwoMpi) {
@@ -79,7 +79,8 @@ std::ostream& operator<<(std::ostream& out, const BadOption& bad) {
 class ImpossibleValue : public ::testing::TestWithParam<BadOption> {};
 
 TEST_P(ImpossibleValue, IsRefusedInOneLine) {
-  expect_refusal(run_command(command(GetParam().program, GetParam().arguments)), GetParam().words);
+  expect_usage_error(run_command(command(GetParam().program, GetParam().arguments)),
+                     GetParam().words);
 }
 INSTANTIATE_TEST_SUITE_P(
     Options, ImpossibleValue,
@@ -128,8 +129,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Examples, RefuseATimeoutOfTheEnvironmentThatIsNoPositiveNumber) {
   for (const std::string wrong : {"soon", "0", "-3"})
-    expect_refusal(run_command("LOCKSTEP_TIMEOUT=" + wrong + " " + tiny_gpt("--steps 1")),
-                   "LOCKSTEP_TIMEOUT must be a positive number of seconds, got '" + wrong + "'");
+    expect_usage_error(
+        run_command("LOCKSTEP_TIMEOUT=" + wrong + " " + tiny_gpt("--steps 1")),
+        "LOCKSTEP_TIMEOUT must be a positive number of seconds, got '" + wrong + "'");
 }
 
 TEST(Examples, RefuseABatchThatLeavesARankWithoutWorkMpi) {

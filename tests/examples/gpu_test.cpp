@@ -120,7 +120,7 @@ std::optional<Told> told_of_four_steps(int of_ranks, const std::string& options)
 }
 
 /// The losses of a GPT's steps on several ranks, none of which falls back to eager ones.
-std::vector<double> losses_of(const std::string& options) {
+std::vector<double> losses_on_gpus(const std::string& options) {
   const TemporaryFolder folder;
   const auto log_path = folder / "log.jsonl";
   const auto result =
@@ -158,12 +158,12 @@ TEST_F(ExamplesOnGpus, TrainGptLaunchesACapturedStepAtOnceAndDoesNotWait) {
 TEST_F(ExamplesOnGpus, TrainGptCapturesItsStepsAndTakesTheSame) {
   const std::string options =
       "--device cuda --amp bf16 --deterministic --micro-batch 1 --steps 8 --lr 1e-2";
-  EXPECT_EQ(losses_of(options + " --capture"), losses_of(options));
+  EXPECT_EQ(losses_on_gpus(options + " --capture"), losses_on_gpus(options));
 }
 
 TEST_F(ExamplesOnGpus, TrainGptTakesTheStepsOfTheCpuInMixedPrecision) {
   const std::string options = "--amp bf16 --micro-batch 1 --steps 12 --lr 1e-2 --device ";
-  const auto gpu = losses_of(options + "cuda"), cpu = losses_of(options + "cpu");
+  const auto gpu = losses_on_gpus(options + "cuda"), cpu = losses_on_gpus(options + "cpu");
   ASSERT_EQ(gpu.size(), 12u);
   ASSERT_EQ(cpu.size(), 12u);
   for (std::size_t step = 0; step < gpu.size(); ++step)
@@ -172,7 +172,7 @@ TEST_F(ExamplesOnGpus, TrainGptTakesTheStepsOfTheCpuInMixedPrecision) {
 
 TEST_F(ExamplesOnGpus, TrainGptTakesTheSameStepsThroughTheHost) {
   const std::string options = "--device cuda --micro-batch 1 --steps 8 --lr 1e-2 --comm ";
-  const auto staged = losses_of(options + "mpi"), direct = losses_of(options + "nccl");
+  const auto staged = losses_on_gpus(options + "mpi"), direct = losses_on_gpus(options + "nccl");
   ASSERT_EQ(staged.size(), 8u);
   ASSERT_EQ(direct.size(), 8u);
   for (std::size_t step = 0; step < staged.size(); ++step)

@@ -19,7 +19,7 @@ CommandResult gpt_job(const std::string& first, const std::string& second) {
   return job("train_gpt", common + first, common + second);
 }
 
-void expect_refusal(const CommandResult& result, const std::string& words) {
+void expect_refused_job(const CommandResult& result, const std::string& words) {
   EXPECT_EQ(result.exit_code, 2) << result.output;
   EXPECT_LT(result.seconds, 10 * lockstep::testing::timeout_multiplier);
   EXPECT_EQ(occurrences(result.output, words), 1u) << "wanted: " << words << "\n" << result.output;
@@ -34,7 +34,7 @@ class OptionsThatDifferMpi : public ::testing::TestWithParam<Difference> {};
 
 TEST_P(OptionsThatDifferMpi, AreRefusedOnceWithBothValuesAndRanks) {
   const auto [first, second, words] = GetParam();
-  expect_refusal(gpt_job(first, second), words);
+  expect_refused_job(gpt_job(first, second), words);
 }
 INSTANTIATE_TEST_SUITE_P(
     TrainGpt, OptionsThatDifferMpi,
@@ -76,8 +76,8 @@ TEST(SameOptions, ComparesWhatInputsHoldMpi) {
   const auto data = [&](const char* name) {
     return small + std::string("--data ") + (folder.path() / name).string();
   };
-  expect_refusal(job("train_gpt", data("a.txt"), data("b.txt")),
-                 "--data is 4000 bytes on rank 0 but 4001 bytes on rank 1");
+  expect_refused_job(job("train_gpt", data("a.txt"), data("b.txt")),
+                     "--data is 4000 bytes on rank 0 but 4001 bytes on rank 1");
 }
 
 TEST(SameOptions, RefusesOtherProgramsMpi) {
@@ -96,14 +96,14 @@ TEST(SameOptions, LetsRanksDifferInSpellingThreadsAndWhereTheyWriteMpi) {
 }
 
 TEST(SameOptions, SaysWhatOneRankAloneWasGivenMpi) {
-  expect_refusal(gpt_job("", "--nonsense"), "--nonsense");
-  expect_refusal(gpt_job("--lr nan", "--lr 1"), "--lr: must be a number from 0 on");
-  expect_refusal(gpt_job("", "--heads 3"), "--channels 32 is not a multiple of --heads 3");
+  expect_refused_job(gpt_job("", "--nonsense"), "--nonsense");
+  expect_refused_job(gpt_job("--lr nan", "--lr 1"), "--lr: must be a number from 0 on");
+  expect_refused_job(gpt_job("", "--heads 3"), "--channels 32 is not a multiple of --heads 3");
 }
 
 TEST(SameOptions, HoldsForTheBenchmarkMpi) {
-  expect_refusal(job("benchmark_allreduce", "--max-bytes 1K", "--max-bytes 2K"),
-                 "--max-bytes is 1024 on rank 0 but 2048 on rank 1");
+  expect_refused_job(job("benchmark_allreduce", "--max-bytes 1K", "--max-bytes 2K"),
+                     "--max-bytes is 1024 on rank 0 but 2048 on rank 1");
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 using lockstep::testing::read_file;
 using lockstep::testing::TemporaryFolder;
 
-void save(const std::filesystem::path& path, std::string_view text) {
+void save_file(const std::filesystem::path& path, std::string_view text) {
   AtomicFile file(path);
   file.write(text);
   file.commit();
@@ -79,10 +79,10 @@ TEST(AtomicFile, KeepsTheOldContentsWhicheverCallFails) {
   for (const int code : {ENOSPC, EIO}) {
     int nth = 0;
     for (bool failed = true; failed; ++nth) {
-      save(path, "old");
+      save_file(path, "old");
       const FailingCall guard(nth, code);
       try {
-        save(path, big);
+        save_file(path, big);
         failed = false;
       } catch (const FileError& error) {
         EXPECT_EQ(error.status(), code);
@@ -103,7 +103,7 @@ TEST(AtomicFile, GoesOnAfterShortWritesAndInterruptions) {
     return ::write(descriptor, data, std::min<size_t>(size, 1000));
   };
   const std::string text(2'000'123, 'y');
-  save(folder / "model", text);
+  save_file(folder / "model", text);
   file_calls = {};
   EXPECT_EQ(read_file(folder / "model"), text);
 }
@@ -137,12 +137,12 @@ TEST(AtomicFile, WritesThroughSymbolicLinks) {
   const auto real = folder.write("store/real", "old");
   std::filesystem::create_symlink("real", folder / "store/link");
   std::filesystem::create_symlink("store/link", folder / "model");
-  save(folder / "model", "new");
+  save_file(folder / "model", "new");
   EXPECT_TRUE(std::filesystem::is_symlink(folder / "model"));
   EXPECT_TRUE(std::filesystem::is_symlink(folder / "store/link"));
   EXPECT_EQ(read_file(real), "new");
   std::filesystem::create_symlink("absent", folder / "dangling");
-  save(folder / "dangling", "new");
+  save_file(folder / "dangling", "new");
   EXPECT_EQ(read_file(folder / "absent"), "new");
 }
 
@@ -172,7 +172,7 @@ TEST(AtomicFile, KeepsTheModeOfTheFileItReplaces) {
 TEST(AtomicFile, TakesNamesAsLongAsTheSystemDoes) {
   const TemporaryFolder folder;
   const std::string name(NAME_MAX, 'n');
-  save(folder / name, "new");
+  save_file(folder / name, "new");
   EXPECT_EQ(read_file(folder / name), "new");
   EXPECT_EQ(folder.count(), 1);
 }
@@ -188,7 +188,7 @@ TEST(AtomicFile, SavesOverAFileThatIsMapped) {
   const TemporaryFolder folder;
   const auto path = folder.write("model", "old contents");
   const MappedFile mapped(path);
-  save(path, "n");
+  save_file(path, "n");
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(mapped.bytes().data()), 12), "old contents");
 }
 

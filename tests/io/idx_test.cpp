@@ -18,13 +18,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-Tensor parse(const std::string& file) {
+Tensor parse_idx_file(const std::string& file) {
   return parse_idx(std::as_bytes(std::span(file)), "test.idx");
 }
 
-std::string corruption(const std::string& file) {
+std::string idx_corruption(const std::string& file) {
   try {
-    parse(file);
+    parse_idx_file(file);
     return "";
   } catch (const CorruptData& error) {
     return error.what();
@@ -35,54 +35,56 @@ const std::string digits = idx_bytes(8, {2, 3}, "\1\2\3\4\5\6");
 
 TEST(Idx, ReadsPlainAndCompressedFilesAlike) {
   for (const auto& file : {digits, gzip(digits)}) {
-    const Tensor tensor = parse(file);
+    const Tensor tensor = parse_idx_file(file);
     EXPECT_EQ(tensor.shape(), (Shape{2, 3}));
     EXPECT_THAT(tensor.flat<std::uint8_t>(), ElementsAre(1, 2, 3, 4, 5, 6));
   }
 }
 
 TEST(Idx, ReadsWiderTypesWithTheHighestByteFirst) {
-  EXPECT_THAT(
-      parse(idx_bytes(12, {2}, std::string("\0\0\1\2\xFF\xFF\xFF\xFE", 8))).flat<std::int32_t>(),
-      ElementsAre(258, -2));
-  EXPECT_THAT(parse(idx_bytes(13, {1}, std::string("\x3F\xC0\0\0", 4))).flat<float>(),
+  EXPECT_THAT(parse_idx_file(idx_bytes(12, {2}, std::string("\0\0\1\2\xFF\xFF\xFF\xFE", 8)))
+                  .flat<std::int32_t>(),
+              ElementsAre(258, -2));
+  EXPECT_THAT(parse_idx_file(idx_bytes(13, {1}, std::string("\x3F\xC0\0\0", 4))).flat<float>(),
               ElementsAre(1.5f));
-  EXPECT_THAT(parse(idx_bytes(14, {1}, std::string("\xBF\xF8\0\0\0\0\0\0", 8))).flat<double>(),
-              ElementsAre(-1.5));
+  EXPECT_THAT(
+      parse_idx_file(idx_bytes(14, {1}, std::string("\xBF\xF8\0\0\0\0\0\0", 8))).flat<double>(),
+      ElementsAre(-1.5));
 }
 
 TEST(Idx, RejectsTruncationAtEveryOffset) {
   for (const auto& file : {digits, gzip(digits)})
     for (std::size_t length = 0; length < file.size(); ++length)
-      EXPECT_NE(corruption(file.substr(0, length)), "") << length;
+      EXPECT_NE(idx_corruption(file.substr(0, length)), "") << length;
 }
 
 TEST(Idx, RejectsTrailingBytes) {
-  EXPECT_THAT(corruption(digits + "x"), HasSubstr("1 trailing bytes at offset 18"));
-  EXPECT_THAT(corruption(gzip(digits) + "x"), HasSubstr("trailing"));
-  EXPECT_THAT(corruption(gzip(digits + "x")), HasSubstr("trailing"));
+  EXPECT_THAT(idx_corruption(digits + "x"), HasSubstr("1 trailing bytes at offset 18"));
+  EXPECT_THAT(idx_corruption(gzip(digits) + "x"), HasSubstr("trailing"));
+  EXPECT_THAT(idx_corruption(gzip(digits + "x")), HasSubstr("trailing"));
 }
 
 TEST(Idx, RejectsCompressedDataThatFailTheirChecksum) {
   std::string file = gzip(digits);
   file[file.size() - 6] ^= 1;
-  EXPECT_THAT(corruption(file), HasSubstr("damaged"));
+  EXPECT_THAT(idx_corruption(file), HasSubstr("damaged"));
 }
 
 TEST(Idx, RejectsPromisesThatTheFileCannotKeep) {
   const std::int64_t most = 0xFFFFFFFF;
-  EXPECT_THAT(corruption(idx_bytes(8, {most}, std::string(4000, 'x'))), HasSubstr("more bytes"));
-  EXPECT_THAT(corruption(gzip(idx_bytes(8, {most}, "x"))), HasSubstr("more bytes"));
-  EXPECT_THAT(corruption(idx_bytes(14, {most, most, most}, "x")), HasSubstr("more bytes"));
-  EXPECT_THAT(corruption(idx_bytes(14, {most, most, 0}, "x")), HasSubstr("more bytes"));
-  EXPECT_THAT(corruption(idx_bytes(8, {0, most, most, most}, "")), HasSubstr("more bytes"));
+  EXPECT_THAT(idx_corruption(idx_bytes(8, {most}, std::string(4000, 'x'))),
+              HasSubstr("more bytes"));
+  EXPECT_THAT(idx_corruption(gzip(idx_bytes(8, {most}, "x"))), HasSubstr("more bytes"));
+  EXPECT_THAT(idx_corruption(idx_bytes(14, {most, most, most}, "x")), HasSubstr("more bytes"));
+  EXPECT_THAT(idx_corruption(idx_bytes(14, {most, most, 0}, "x")), HasSubstr("more bytes"));
+  EXPECT_THAT(idx_corruption(idx_bytes(8, {0, most, most, most}, "")), HasSubstr("more bytes"));
 }
 
 TEST(Idx, RejectsHeadersOfOtherFormats) {
-  EXPECT_THAT(corruption("PNG and so on"), HasSubstr("not an IDX file"));
-  EXPECT_THAT(corruption(idx_bytes(7, {1}, "x")), HasSubstr("element type 7"));
-  EXPECT_THROW(parse(idx_bytes(9, {1}, "x")), Unsupported);
-  EXPECT_THROW(parse(idx_bytes(8, {1, 1, 1, 1, 1, 1, 1, 1, 1}, "x")), Unsupported);
+  EXPECT_THAT(idx_corruption("PNG and so on"), HasSubstr("not an IDX file"));
+  EXPECT_THAT(idx_corruption(idx_bytes(7, {1}, "x")), HasSubstr("element type 7"));
+  EXPECT_THROW(parse_idx_file(idx_bytes(9, {1}, "x")), Unsupported);
+  EXPECT_THROW(parse_idx_file(idx_bytes(8, {1, 1, 1, 1, 1, 1, 1, 1, 1}, "x")), Unsupported);
 }
 
 TEST(LabelledImages, BelongTogether) {
@@ -137,14 +139,15 @@ std::string nearly_idx(std::mt19937_64& random) {
   return file;
 }
 
-void fuzz(std::uint64_t seed, int inputs) {
+void fuzz_idx(std::uint64_t seed, int inputs) {
   std::mt19937_64 random(seed);
   expect_accepted_or_named(
-      inputs, [&] { return nearly_idx(random); }, [](const std::string& file) { parse(file); });
+      inputs, [&] { return nearly_idx(random); },
+      [](const std::string& file) { parse_idx_file(file); });
 }
 
-TEST(IdxFuzz, EveryInputIsAcceptedOrNamedCorrupt) { fuzz(1, 20'000); }
-TEST(IdxFuzz, SlowMillionInputs) { fuzz(2, 1'000'000); }
+TEST(IdxFuzz, EveryInputIsAcceptedOrNamedCorrupt) { fuzz_idx(1, 20'000); }
+TEST(IdxFuzz, SlowMillionInputs) { fuzz_idx(2, 1'000'000); }
 
 }  // namespace
 }  // namespace lockstep::io

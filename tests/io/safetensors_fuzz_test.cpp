@@ -107,15 +107,15 @@ void check_accepted(const SafetensorsHeader& header, std::size_t file_size) {
   ASSERT_EQ(header.data_begin + end, file_size);
 }
 
-void fuzz(std::uint64_t seed, int inputs) {
+void fuzz_safetensors(std::uint64_t seed, int inputs) {
   Fuzzer fuzzer(seed);
   expect_accepted_or_named(
       inputs, [&] { return fuzzer.next(); },
       [](const std::string& file) { check_accepted(parse(file), file.size()); });
 }
 
-TEST(SafetensorsFuzz, EveryInputIsAcceptedOrNamedCorrupt) { fuzz(1, 20'000); }
-TEST(SafetensorsFuzz, SlowMillionInputs) { fuzz(2, 1'000'000); }
+TEST(SafetensorsFuzz, EveryInputIsAcceptedOrNamedCorrupt) { fuzz_safetensors(1, 20'000); }
+TEST(SafetensorsFuzz, SlowMillionInputs) { fuzz_safetensors(2, 1'000'000); }
 
 }  // namespace
 }  // namespace lockstep::io

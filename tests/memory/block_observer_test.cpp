@@ -20,12 +20,12 @@ using testing::FakeUpstream;
 using ::testing::IsEmpty;
 using testing::UpstreamLog;
 
-struct Event {
+struct BlockEvent {
   std::string what;
   void* data;
   std::size_t bytes;
   StreamRef stream;
-  bool operator==(const Event&) const = default;
+  bool operator==(const BlockEvent&) const = default;
 };
 
 class RecordingObserver final : public BlockObserver {
@@ -43,7 +43,7 @@ class RecordingObserver final : public BlockObserver {
     events.push_back({std::string(name), const_cast<void*>(data), bytes, {}});
   }
 
-  std::vector<Event> events;
+  std::vector<BlockEvent> events;
 
  private:
   std::size_t guard_;
@@ -64,7 +64,7 @@ TEST_F(BlockObserverTest, SeesTheBytesAskedForAndTheStream) {
   void* const data = block->data;
   pool.deallocate(block);
   EXPECT_THAT(observer.events,
-              ElementsAre(Event{"out", data, 700, a}, Event{"back", data, 1024, a}));
+              ElementsAre(BlockEvent{"out", data, 700, a}, BlockEvent{"back", data, 1024, a}));
 }
 
 TEST_F(BlockObserverTest, SeesABlockOfOtherStreamsComeBackWhenTheyAreDone) {
@@ -95,7 +95,7 @@ TEST_F(BlockObserverTest, HearsNamesWhileItIsSet) {
   {
     RecordingObserver observer;
     name_memory(&value, sizeof value, "a weight");
-    EXPECT_THAT(observer.events, ElementsAre(Event{"a weight", &value, sizeof value, {}}));
+    EXPECT_THAT(observer.events, ElementsAre(BlockEvent{"a weight", &value, sizeof value, {}}));
   }
   name_memory(&value, sizeof value, "unheard");
   EXPECT_EQ(block_observer(), nullptr);

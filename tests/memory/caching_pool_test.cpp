@@ -17,10 +17,9 @@ namespace {
 using testing::FakeRuntime;
 using testing::FakeUpstream;
 using ::testing::HasSubstr;
+using testing::KiB;
+using testing::MiB;
 using testing::UpstreamLog;
-
-constexpr std::size_t KiB = 1024;
-constexpr std::size_t MiB = 1024 * KiB;
 
 // A granule of 512 bytes, small segments of 2 MiB; blocks above 32 KiB are not kept by exact size,
 // so that they split and coalesce at once.

@@ -10,6 +10,8 @@
 
 namespace lockstep::testing {
 
+inline constexpr std::size_t KiB = 1024, MiB = 1024 * KiB;
+
 /// What a test sees of, and says to, its upstream.
 struct UpstreamLog {
   std::map<std::uintptr_t, std::size_t> held;

@@ -26,10 +26,14 @@
 namespace lockstep {
 namespace {
 
-using namespace testing;
 using detail::Lifetime;
-
-constexpr std::size_t kib = 1024, mib = kib * kib;
+using testing::AllocationTrace;
+using testing::FakeRuntime;
+using testing::FakeUpstream;
+using testing::KiB;
+using testing::MiB;
+using testing::TraceReplay;
+using testing::UpstreamLog;
 
 TEST(LifetimePlan, LaysBlocksThatLiveAtATimeApart) {
   std::mt19937 random(1);
@@ -76,10 +80,10 @@ class PlannedMemoryTest : public ::testing::Test {
   /// Allocates three blocks, of which never more than two live.
   void step(std::size_t scale = 1) {
     memory.begin_step(stream);
-    MemoryBlock* const a = memory.allocate(scale * mib, stream);
-    MemoryBlock* const b = memory.allocate(2 * scale * mib, stream);
+    MemoryBlock* const a = memory.allocate(scale * MiB, stream);
+    MemoryBlock* const b = memory.allocate(2 * scale * MiB, stream);
     memory.deallocate(a);
-    MemoryBlock* const c = memory.allocate(scale * mib, stream);
+    MemoryBlock* const c = memory.allocate(scale * MiB, stream);
     data = {a->data, b->data, c->data};
     memory.deallocate(b);
     memory.deallocate(c);
@@ -101,9 +105,9 @@ TEST_F(PlannedMemoryTest, ServesStepsThatAreAlikeFromOneBlock) {
   EXPECT_EQ(counts.other_steps, 1u);
   EXPECT_EQ(counts.recorded_steps, 1u);
   EXPECT_EQ(counts.planned_steps, 3u);
-  EXPECT_EQ(counts.planned_bytes, 3 * mib);
-  EXPECT_EQ(counts.most_live_bytes, 3 * mib);
-  EXPECT_EQ(pool.statistics().live_bytes, 3 * mib);
+  EXPECT_EQ(counts.planned_bytes, 3 * MiB);
+  EXPECT_EQ(counts.most_live_bytes, 3 * MiB);
+  EXPECT_EQ(pool.statistics().live_bytes, 3 * MiB);
   const auto before = data;
   const std::uint64_t allocations = pool.statistics().allocations;
   step();
@@ -118,7 +122,7 @@ TEST_F(PlannedMemoryTest, LeavesWhatDiffersToThePool) {
   for (int i = 0; i < 3; ++i) step();
   step(3);
   EXPECT_EQ(memory.planner_statistics().other_steps, 2u);
-  EXPECT_EQ(pool.statistics().live_bytes, 3 * mib);
+  EXPECT_EQ(pool.statistics().live_bytes, 3 * MiB);
   step();
   EXPECT_EQ(memory.planner_statistics().planned_steps, 2u);
 }
@@ -129,8 +133,8 @@ TEST_F(PlannedMemoryTest, RecordsAnewAfterTwoStepsThatDiffer) {
   const MemoryPlannerStatistics counts = memory.planner_statistics();
   EXPECT_EQ(counts.recorded_steps, 2u);
   EXPECT_EQ(counts.planned_steps, 2u);
-  EXPECT_EQ(counts.planned_bytes, 6 * mib);
-  EXPECT_EQ(pool.statistics().live_bytes, 6 * mib);
+  EXPECT_EQ(counts.planned_bytes, 6 * MiB);
+  EXPECT_EQ(pool.statistics().live_bytes, 6 * MiB);
 }
 
 TEST_F(PlannedMemoryTest, RecordsStepsThatKeepDifferingMoreAndMoreSeldom) {
@@ -144,9 +148,9 @@ TEST_F(PlannedMemoryTest, RecordsStepsThatKeepDifferingMoreAndMoreSeldom) {
 TEST_F(PlannedMemoryTest, GivesNothingOutTwiceWhereABlockIsKeptForLonger) {
   for (int i = 0; i < 3; ++i) step();
   memory.begin_step(stream);
-  MemoryBlock* const a = memory.allocate(mib, stream);
-  MemoryBlock* const b = memory.allocate(2 * mib, stream);
-  MemoryBlock* const c = memory.allocate(mib, stream);  // the plan has it in the place of `a`
+  MemoryBlock* const a = memory.allocate(MiB, stream);
+  MemoryBlock* const b = memory.allocate(2 * MiB, stream);
+  MemoryBlock* const c = memory.allocate(MiB, stream);  // the plan has it in the place of `a`
   EXPECT_NE(a->data, c->data);
   memory.deallocate(b);
   memory.deallocate(c);
@@ -166,26 +170,26 @@ TEST_F(PlannedMemoryTest, PlansNothingForWhatOutlivesAStep) {
     MemoryBlock* const before = kept.empty() ? nullptr : kept.back();
     kept.assign(1, memory.allocate(bytes, stream));
     memory.deallocate(before);
-    MemoryBlock* const a = memory.allocate(mib, stream);
+    MemoryBlock* const a = memory.allocate(MiB, stream);
     memory.deallocate(a);
     memory.end_step();
   };
-  for (int i = 0; i < 5; ++i) keep(4 * mib);
+  for (int i = 0; i < 5; ++i) keep(4 * MiB);
   EXPECT_EQ(memory.planner_statistics().planned_steps, 3u);
-  EXPECT_EQ(memory.planner_statistics().planned_bytes, mib);
+  EXPECT_EQ(memory.planner_statistics().planned_bytes, MiB);
   memory.deallocate(kept.back());
 }
 
 TEST_F(PlannedMemoryTest, WaitsForOtherStreams) {
   for (int i = 0; i < 3; ++i) step();
   memory.begin_step(stream);
-  MemoryBlock* const a = memory.allocate(mib, stream);
+  MemoryBlock* const a = memory.allocate(MiB, stream);
   FakeRuntime::queue_work(other);
   memory.record_stream(a, other);
-  MemoryBlock* const b = memory.allocate(2 * mib, stream);
+  MemoryBlock* const b = memory.allocate(2 * MiB, stream);
   void* const used = a->data;
   memory.deallocate(a);
-  MemoryBlock* const c = memory.allocate(mib, stream);
+  MemoryBlock* const c = memory.allocate(MiB, stream);
   EXPECT_NE(c->data, used);
   memory.deallocate(b);
   memory.deallocate(c);
@@ -200,7 +204,7 @@ TEST_F(PlannedMemoryTest, DropsAPlanOfWhichBlocksWaitForOtherStreams) {
   for (const bool is_finished : {true, false}) {
     for (int i = 0; i < 4; ++i) step();
     memory.begin_step(stream);
-    MemoryBlock* const a = memory.allocate(mib, stream);
+    MemoryBlock* const a = memory.allocate(MiB, stream);
     FakeRuntime::queue_work(other);
     memory.record_stream(a, other);
     memory.deallocate(a);
@@ -208,7 +212,7 @@ TEST_F(PlannedMemoryTest, DropsAPlanOfWhichBlocksWaitForOtherStreams) {
     if (is_finished) FakeRuntime::finish(other);
     step(2);
     step(2);  // recorded
-    EXPECT_EQ(pool.statistics().live_bytes, is_finished ? 0 : 3 * mib);
+    EXPECT_EQ(pool.statistics().live_bytes, is_finished ? 0 : 3 * MiB);
     memory.give_back();
     EXPECT_EQ(pool.statistics().live_bytes, 0u);
   }
@@ -217,30 +221,30 @@ TEST_F(PlannedMemoryTest, DropsAPlanOfWhichBlocksWaitForOtherStreams) {
 TEST_F(PlannedMemoryTest, PlansNothingForBlocksThatOtherStreamsUsed) {
   for (int i = 0; i < 4; ++i) {
     memory.begin_step(stream);
-    MemoryBlock* const a = memory.allocate(4 * mib, stream);
+    MemoryBlock* const a = memory.allocate(4 * MiB, stream);
     memory.record_stream(a, other);
     memory.deallocate(a);
-    MemoryBlock* const b = memory.allocate(mib, stream);
+    MemoryBlock* const b = memory.allocate(MiB, stream);
     memory.deallocate(b);
     memory.end_step();
   }
   EXPECT_EQ(memory.planner_statistics().planned_steps, 2u);
-  EXPECT_EQ(memory.planner_statistics().planned_bytes, mib);
+  EXPECT_EQ(memory.planner_statistics().planned_bytes, MiB);
 }
 
 TEST_F(PlannedMemoryTest, ReturnsThePlanOnceNobodyHasAnyOfIt) {
   for (int i = 0; i < 3; ++i) step();
   memory.begin_step(stream);
-  MemoryBlock* const a = memory.allocate(mib, stream);
+  MemoryBlock* const a = memory.allocate(MiB, stream);
   memory.end_step();
   memory.give_back();
-  EXPECT_EQ(pool.statistics().live_bytes, 3 * mib);
+  EXPECT_EQ(pool.statistics().live_bytes, 3 * MiB);
   FakeRuntime::queue_work(other);
   memory.record_stream(a, other);
   std::jthread([&] { memory.deallocate(a); }).join();
   EXPECT_EQ(pool.statistics().live_bytes, 0u);
   pool.trim(0);
-  EXPECT_EQ(log.held_bytes, 4 * mib);  // in use on the other stream still
+  EXPECT_EQ(log.held_bytes, 4 * MiB);  // in use on the other stream still
   FakeRuntime::finish(other);
   pool.trim(0);
   EXPECT_EQ(log.held_bytes, 0u);
@@ -249,11 +253,11 @@ TEST_F(PlannedMemoryTest, ReturnsThePlanOnceNobodyHasAnyOfIt) {
 TEST_F(PlannedMemoryTest, GoesOnWithoutAPlanWhereMemoryIsShort) {
   step();
   step();
-  MemoryBlock* const rest = pool.allocate(2 * mib, stream);
+  MemoryBlock* const rest = pool.allocate(2 * MiB, stream);
   pool.release_cached();
-  pool.set_limit(6 * mib);
-  MemoryBlock* const more = pool.allocate(2 * mib, other);
-  pool.set_limit(4 * mib);
+  pool.set_limit(6 * MiB);
+  MemoryBlock* const more = pool.allocate(2 * MiB, other);
+  pool.set_limit(4 * MiB);
   memory.begin_step(stream);  // no room for the plan
   memory.end_step();
   EXPECT_EQ(memory.planner_statistics().planned_bytes, 0u);
@@ -324,14 +328,15 @@ TEST_F(PlannedMemoryTest, NeverGivesAByteToTwo) {
 class PlannedTraces : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PlannedTraces, HoldHardlyMoreThanLives) {
-  const AllocationTrace trace = read_trace(reference_dir().parent_path() / "pool" / GetParam());
+  const AllocationTrace trace =
+      testing::read_trace(testing::reference_dir().parent_path() / "pool" / GetParam());
   FakeRuntime runtime;
   const StreamRef stream = runtime.create_stream(cpu, StreamPriority::normal);
   CachingPool<UnbackedUpstream> pool({}, runtime, cpu, {.granularity = 64});
   PlannedMemory memory(pool, runtime, cpu);
   TraceReplay steps(memory, stream);
   steps.run(trace);
-  const AllocationTrace step = last_step(trace);
+  const AllocationTrace step = testing::last_step(trace);
   for (int i = 0; i < 6; ++i) {
     if (i == 4) pool.reset_peak();
     memory.begin_step(stream);
@@ -342,7 +347,7 @@ TEST_P(PlannedTraces, HoldHardlyMoreThanLives) {
   EXPECT_EQ(counts.planned_steps, 4u);
   EXPECT_GE(counts.planned_bytes, counts.most_live_bytes);
   const double ratio = static_cast<double>(pool.statistics().peak_reserved_bytes) /
-                       static_cast<double>(peak_requested(trace));
+                       static_cast<double>(testing::peak_requested(trace));
   RecordProperty("reserved_over_asked", std::to_string(ratio));
   EXPECT_LE(ratio, 1.05);
 }

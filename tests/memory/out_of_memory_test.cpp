@@ -23,9 +23,9 @@ namespace {
 using testing::FakeRuntime;
 using testing::FakeUpstream;
 using ::testing::HasSubstr;
+using testing::KiB;
+using testing::MiB;
 using testing::UpstreamLog;
-
-constexpr std::size_t KiB = 1024, MiB = 1024 * KiB;
 
 class PoolShortage : public ::testing::Test {
  protected:

@@ -19,7 +19,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t MiB = std::size_t{1} << 20, page = HostVirtualMemory::page;
+using testing::MiB;
+
+constexpr std::size_t page = HostVirtualMemory::page;
 
 /// Memory of the host, of which there is little.
 struct ScarceMemory : HostVirtualMemory {

@@ -20,9 +20,9 @@ namespace {
 using ::testing::ElementsAre;
 using testing::FakeRuntime;
 using testing::FakeUpstream;
+using testing::KiB;
+using testing::MiB;
 using testing::UpstreamLog;
-
-constexpr std::size_t KiB = 1024, MiB = 1024 * KiB;
 
 class PoolControl : public ::testing::Test {
  protected:

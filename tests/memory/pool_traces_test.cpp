@@ -14,7 +14,10 @@
 namespace lockstep {
 namespace {
 
-using namespace testing;
+using testing::AllocationTrace;
+using testing::FakeRuntime;
+using testing::peak_requested;
+using testing::TraceReplay;
 
 class PoolTraces : public ::testing::TestWithParam<const char*> {
  protected:
@@ -29,7 +32,8 @@ class PoolTraces : public ::testing::TestWithParam<const char*> {
     return ratio;
   }
 
-  AllocationTrace trace = read_trace(reference_dir().parent_path() / "pool" / GetParam());
+  AllocationTrace trace =
+      testing::read_trace(testing::reference_dir().parent_path() / "pool" / GetParam());
   FakeRuntime runtime;
   StreamRef stream = runtime.create_stream(cpu, StreamPriority::normal);
   const PoolOptions of_host{.granularity = 64}, of_gpu{};
@@ -54,7 +58,7 @@ TEST_P(PoolTraces, WantNothingOfTheUpstreamAfterSomeSteps) {
   CachingPool<PagedUpstream<UnbackedPages>> pool({{}, std::size_t{16} << 30}, runtime, cpu);
   TraceReplay steps(pool, stream);
   steps.run(trace);
-  const AllocationTrace step = last_step(trace);
+  const AllocationTrace step = testing::last_step(trace);
   for (int i = 0; i < 8; ++i) steps.run(step, true);
   const std::uint64_t asked = pool.statistics().upstream_allocations;
   for (int i = 0; i < 8; ++i) steps.run(step, true);

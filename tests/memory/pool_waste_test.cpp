@@ -13,7 +13,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t KiB = 1024, MiB = 1024 * KiB;
+using testing::KiB;
+using testing::MiB;
 
 std::size_t random_size(std::minstd_rand& random) {
   return 1 + random() % (std::size_t{256} << random() % 18);

@@ -132,7 +132,7 @@ TEST(TrainingMemory, IsTaggedByModuleAndOp) {
     EXPECT_TRUE(std::ranges::any_of(snapshot.by_tag, [&](const TagMemory& memory) {
       return memory.tag.starts_with(scope);
     })) << scope;
-  if (testing::Test::HasFailure())
+  if (::testing::Test::HasFailure())
     for (const TagMemory& memory : snapshot.by_tag) std::cerr << memory.tag << '\n';
 }
 

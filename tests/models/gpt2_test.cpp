@@ -23,7 +23,7 @@ namespace {
 using testing::expect_close;
 namespace fs = std::filesystem;
 
-const models::Gpt2Options tiny{
+const models::Gpt2Options tiny_gpt2{
     .layers = 2, .heads = 2, .channels = 8, .context = 6, .vocabulary = 11};
 
 Tensor tokens_of(std::initializer_list<std::int64_t> values) {
@@ -199,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, GoldenGpt2, ::testing::ValuesIn(testing::plac
 
 TEST(Gpt2, ComesBackFromAFileWithItsConfigurationBesideIt) {
   const testing::TemporaryFolder temporary;
-  const auto model = models::gpt2(tiny);
+  const auto model = models::gpt2(tiny_gpt2);
   models::save_hugging_face(*model, temporary.path() / "a.safetensors");
   const auto again = models::load_hugging_face(temporary.path() / "a.safetensors");
   const Tensor tokens = tokens_of({1, 2, 3});
@@ -209,7 +209,7 @@ TEST(Gpt2, ComesBackFromAFileWithItsConfigurationBesideIt) {
 
 TEST(Gpt2, RefusesAModelOfAnotherKind) {
   const testing::TemporaryFolder temporary;
-  models::save_hugging_face(*models::gpt2(tiny), temporary.path());
+  models::save_hugging_face(*models::gpt2(tiny_gpt2), temporary.path());
   EXPECT_THROW(models::load_hugging_face(temporary.path() / "nowhere"), Error);
   const auto sizes = R"("n_layer": 2, "n_head": 2, "n_embd": 8, "vocab_size": 11)";
   const auto write = [&](const std::string& more) {
@@ -239,7 +239,7 @@ class Gpt2OutputLayer : public ::testing::Test {
 
   static constexpr std::string_view embedding = "transformer.wte.weight";
   testing::TemporaryFolder temporary;
-  nn::ModulePtr<models::Gpt2> model = models::gpt2(tiny);
+  nn::ModulePtr<models::Gpt2> model = models::gpt2(tiny_gpt2);
   Tensor weight = model->state_dict().front().second;
 };
 
@@ -259,7 +259,7 @@ TEST_F(Gpt2OutputLayer, MayRepeatTheEmbeddingButNotDiffer) {
 
 TEST(Gpt2, RefusesAConfigurationFarLargerThanItsFile) {
   const testing::TemporaryFolder temporary;
-  models::save_hugging_face(*models::gpt2(tiny), temporary.path());
+  models::save_hugging_face(*models::gpt2(tiny_gpt2), temporary.path());
   std::ofstream(temporary.path() / "config.json")
       << R"({"n_layer": 2147483647, "n_head": 2, "n_embd": 8, "vocab_size": 11, "n_positions": 6})";
   EXPECT_THROW(models::load_hugging_face(temporary.path()), InvalidArgument);
@@ -299,14 +299,14 @@ TEST(Gpt2, RefusesWhatDoesNotFit) {
   EXPECT_THAT([] { models::gpt2({.layers = 0}); },
               ::testing::ThrowsMessage<InvalidArgument>(
                   ::testing::HasSubstr("GPT-2: layers = 0; all sizes must be at least 1")));
-  const auto model = models::gpt2(tiny);
+  const auto model = models::gpt2(tiny_gpt2);
   EXPECT_THROW(model(tensor<std::int64_t>({1, 2})), InvalidArgument);
   EXPECT_THROW(model(zeros({1, 7}, {DType::i64})), InvalidArgument);
 }
 
 // Residuals and GELU are parts of products, unless somebody looks at what lies between.
 TEST(Gpt2, GivesTheSameWhereHooksSeeItsBranches) {
-  const auto model = models::gpt2(tiny);
+  const auto model = models::gpt2(tiny_gpt2);
   const Tensor tokens = tokens_of({1, 2, 3, 4});
   std::vector<Tensor> results;
   const auto run = [&] {
@@ -333,7 +333,7 @@ TEST(Gpt2, GivesTheSameWhereHooksSeeItsBranches) {
 }
 
 TEST(Gpt2, DoesNotSeeTheFuture) {
-  const auto model = models::gpt2(tiny);
+  const auto model = models::gpt2(tiny_gpt2);
   const Tensor a = model(tokens_of({1, 2, 3, 4})), b = model(tokens_of({1, 2, 3, 9}));
   EXPECT_TRUE(allclose(a.slice(1, 0, 3), b.slice(1, 0, 3)));
   EXPECT_FALSE(allclose(a, b));

@@ -22,15 +22,15 @@ namespace {
 using testing::expect_close;
 namespace fs = std::filesystem;
 
-const models::LlamaOptions tiny{.layers = 1,
-                                .heads = 4,
-                                .kv_heads = 2,
-                                .head_dim = 4,
-                                .channels = 8,
-                                .intermediate = 12,
-                                .context = 9,
-                                .vocabulary = 128,
-                                .tensor = {DType::f64}};
+const models::LlamaOptions tiny_llama{.layers = 1,
+                                      .heads = 4,
+                                      .kv_heads = 2,
+                                      .head_dim = 4,
+                                      .channels = 8,
+                                      .intermediate = 12,
+                                      .context = 9,
+                                      .vocabulary = 128,
+                                      .tensor = {DType::f64}};
 
 class GoldenLlama : public ::testing::TestWithParam<testing::Place> {
  protected:
@@ -108,7 +108,7 @@ TEST_P(GoldenLlama, GivesTransformersLogitsWithoutScaledFrequencies) {
 }
 
 TEST_P(GoldenLlama, GivesPackedDocumentsWhatTheyGetAlone) {
-  models::LlamaOptions options = tiny;
+  models::LlamaOptions options = tiny_llama;
   options.tensor.device = device;
   const auto model = models::llama(options);
   auto batch = data::PackedDataset::from_text("abcd.ef.", {.context = 7, .end_of_text = '.'})
@@ -155,28 +155,28 @@ class LlamaFiles : public ::testing::Test {
 
   testing::TemporaryFolder temporary;
   fs::path folder = temporary.path() / "model";
-  nn::ModulePtr<models::Llama> model = models::llama(tiny);
+  nn::ModulePtr<models::Llama> model = models::llama(tiny_llama);
 };
 
 TEST_F(LlamaFiles, ComesBackFromOneFileOrSeveralTiedOrNot) {
-  save(tiny);
+  save(tiny_llama);
   EXPECT_TRUE(fs::exists(folder / "model.safetensors"));
   expect_same_logits();
-  models::LlamaOptions untied = tiny;
+  models::LlamaOptions untied = tiny_llama;
   untied.tied_embeddings = false;
   untied.rope_scaling.reset();
   save(untied, 3000);
   EXPECT_TRUE(fs::exists(folder / "model.safetensors.index.json"));
   EXPECT_FALSE(fs::exists(folder / "model.safetensors"));
   expect_same_logits();
-  save(tiny);
+  save(tiny_llama);
   EXPECT_FALSE(fs::exists(folder / "model.safetensors.index.json"));
   expect_same_logits();
 }
 
 TEST_F(LlamaFiles, RefusesSettingsThatItDoesNotHave) {
   const auto error_of = [&]<class Error>(const std::string& key, const std::string& value) {
-    save(tiny);
+    save(tiny_llama);
     set(key, value);
     EXPECT_THROW(models::load_hugging_face_llama(folder), Error) << key << " = " << value;
   };
@@ -199,7 +199,7 @@ TEST_F(LlamaFiles, RefusesSettingsThatItDoesNotHave) {
 }
 
 TEST_F(LlamaFiles, RefusesABrokenIndex) {
-  save(tiny, 3000);
+  save(tiny_llama, 3000);
   const auto index = [&](const std::string& text) {
     write("model.safetensors.index.json", text);
     EXPECT_THROW(models::load_hugging_face_llama(folder), CorruptData) << text;
@@ -214,7 +214,7 @@ TEST(Llama, RefusesWhatDoesNotFit) {
   EXPECT_THROW(models::llama({.kv_heads = 5}), InvalidArgument);
   EXPECT_THROW(models::llama({.head_dim = 7}), InvalidArgument);
   EXPECT_THROW(models::llama({.layers = 0}), InvalidArgument);
-  const auto model = models::llama(tiny);
+  const auto model = models::llama(tiny_llama);
   EXPECT_THROW(model(tensor<std::int64_t>({1, 2})), InvalidArgument);
   EXPECT_THROW(model(zeros({1, 10}, {DType::i64})), InvalidArgument);
   const models::LlamaForwardOptions rows{.positions = zeros({2, 3}, {DType::i64})};
@@ -223,7 +223,7 @@ TEST(Llama, RefusesWhatDoesNotFit) {
 
 // Residuals are parts of products, unless somebody looks at what lies between.
 TEST(Llama, GivesTheSameWhereHooksSeeItsBranches) {
-  const auto model = models::llama(tiny);
+  const auto model = models::llama(tiny_llama);
   const Tensor tokens = tensor<std::int64_t>({1, 2, 3, 4}).unsqueeze(0);
   std::vector<Tensor> results;
   const auto run = [&] {
@@ -246,7 +246,7 @@ TEST(Llama, GivesTheSameWhereHooksSeeItsBranches) {
 }
 
 TEST(Llama, HasHuggingFacesNames) {
-  models::LlamaOptions options = tiny;
+  models::LlamaOptions options = tiny_llama;
   options.tied_embeddings = false;
   std::vector<std::string> names;
   for (const auto& [name, parameter] : models::llama(options)->state_dict()) names.push_back(name);

@@ -22,17 +22,17 @@ namespace {
 
 using testing::expect_close;
 
-const models::VisionTransformerOptions tiny{.image_size = 16,
-                                            .patch_size = 4,
-                                            .layers = 2,
-                                            .heads = 2,
-                                            .hidden_dim = 16,
-                                            .mlp_dim = 24,
-                                            .num_classes = 5};
+const models::VisionTransformerOptions tiny_vit{.image_size = 16,
+                                                .patch_size = 4,
+                                                .layers = 2,
+                                                .heads = 2,
+                                                .hidden_dim = 16,
+                                                .mlp_dim = 24,
+                                                .num_classes = 5};
 
 /// A model of the golden file's sizes and weights.
 nn::ModulePtr<models::VisionTransformer> filled(const TensorOptions& tensor) {
-  models::VisionTransformerOptions options = tiny;
+  models::VisionTransformerOptions options = tiny_vit;
   options.tensor = tensor;
   auto model = nn::make<models::VisionTransformer>(options);
   NamedTensors state = model->state_dict();
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, GoldenVisionTransformer, ::testing::ValuesIn(
 TEST(VisionTransformer, HasTorchvisionsNamesAndShapes) {
   const auto file = io::SafetensorsFile::open(testing::golden_dir() / "vit-tiny.safetensors");
   const auto names = nlohmann::json::parse(file.metadata().at("parameters"));
-  const auto model = nn::make<models::VisionTransformer>(tiny);
+  const auto model = nn::make<models::VisionTransformer>(tiny_vit);
   const auto parameters = model->named_parameters();
   ASSERT_EQ(parameters.size(), names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -164,8 +164,8 @@ TEST(VisionTransformer, StartsAsTorchvisionsDoes) {
 
 TEST(VisionTransformer, ComesBackFromAFile) {
   const testing::TemporaryFolder folder;
-  const auto model = nn::make<models::VisionTransformer>(tiny);
-  const auto again = nn::make<models::VisionTransformer>(tiny);
+  const auto model = nn::make<models::VisionTransformer>(tiny_vit);
+  const auto again = nn::make<models::VisionTransformer>(tiny_vit);
   io::save_safetensors(folder.path() / "vit.safetensors", model->state_dict());
   again->load_state_dict(io::SafetensorsFile::open(folder.path() / "vit.safetensors").tensors());
   const Tensor images = randn({2, 3, 16, 16});
@@ -174,7 +174,7 @@ TEST(VisionTransformer, ComesBackFromAFile) {
 
 TEST(VisionTransformer, DropsOutWhileTrainingOnly) {
   manual_seed(7);
-  models::VisionTransformerOptions options = tiny;
+  models::VisionTransformerOptions options = tiny_vit;
   options.dropout = 0.5;
   const auto model = nn::make<models::VisionTransformer>(options);
   nn::init::normal_(model->heads->head->weight);
@@ -205,10 +205,10 @@ TEST(VisionTransformer, RefusesWhatDoesNotFit) {
   EXPECT_THROW(make({.image_size = 30}), InvalidArgument);
   EXPECT_THROW(make({.heads = 5}), InvalidArgument);
   EXPECT_THROW(make({.layers = 0}), InvalidArgument);
-  EXPECT_THROW(make(tiny)(zeros({1, 3, 16, 20})), InvalidArgument);
+  EXPECT_THROW(make(tiny_vit)(zeros({1, 3, 16, 20})), InvalidArgument);
   EXPECT_THAT(
       [&] {
-        make(tiny)(zeros({1, 1, 16, 16}));
+        make(tiny_vit)(zeros({1, 1, 16, 16}));
       },
       ::testing::ThrowsMessage<InvalidArgument>(
           ::testing::HasSubstr("images of shape [1, 1, 16, 16]; expected [N, 3, 16, 16]")));

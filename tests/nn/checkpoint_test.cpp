@@ -23,8 +23,8 @@ namespace {
 enum class Again { never, blocks, nested };
 
 /// Two linear layers, a norm and dropout around which a residual goes.
-struct Block : nn::Module {
-  Block(std::int64_t width, TensorOptions tensor)
+struct ResidualBlock : nn::Module {
+  ResidualBlock(std::int64_t width, TensorOptions tensor)
       : first(this, "first", width, 4 * width, tensor),
         second(this, "second", 4 * width, width, tensor),
         norm(this, "norm", nn::BatchNormLayerOptions{.channels = width, .tensor = tensor}) {}
@@ -42,9 +42,9 @@ struct Block : nn::Module {
 };
 
 /// Blocks, the first of which is used twice.
-struct Net : nn::Module {
-  Net(std::int64_t width, TensorOptions tensor, Again mode) : again(mode) {
-    for (int i = 0; i < 3; ++i) blocks->append(nn::make<Block>(width, tensor));
+struct ResidualBlocks : nn::Module {
+  ResidualBlocks(std::int64_t width, TensorOptions tensor, Again mode) : again(mode) {
+    for (int i = 0; i < 3; ++i) blocks->append(nn::make<ResidualBlock>(width, tensor));
   }
   Tensor forward(const Tensor& x) {
     Tensor y = x;
@@ -58,7 +58,7 @@ struct Net : nn::Module {
                                       y);
     return y;
   }
-  nn::Child<nn::ModuleList<Block>> blocks{this, "blocks"};
+  nn::Child<nn::ModuleList<ResidualBlock>> blocks{this, "blocks"};
   Again again;
   int runs = 0;
 };
@@ -67,7 +67,7 @@ struct Net : nn::Module {
 std::vector<double> train(Again again, Device device, DType autocast = DType::f32,
                           bool twice = false) {
   manual_seed(3);
-  const auto net = nn::make<Net>(8, TensorOptions{.device = device}, again);
+  const auto net = nn::make<ResidualBlocks>(8, TensorOptions{.device = device}, again);
   optim::AdamW optimizer(net->named_parameters(), {.lr = 0.01});
   std::vector<double> all;
   const auto note = [&](const Tensor& tensor) {
@@ -113,7 +113,7 @@ TEST(Checkpoint, GpuGivesTheBitsOfACall) {
 }
 
 TEST(Checkpoint, RunsOncePerBackwardAndNotAtAllWithoutOne) {
-  const auto net = nn::make<Net>(4, TensorOptions{}, Again::blocks);
+  const auto net = nn::make<ResidualBlocks>(4, TensorOptions{}, Again::blocks);
   const Tensor x = randn({3, 4});
   no_grad([&] { net(x); });
   EXPECT_EQ(net->runs, 4);
@@ -125,7 +125,7 @@ TEST(Checkpoint, RunsOncePerBackwardAndNotAtAllWithoutOne) {
 
 TEST(Checkpoint, KeepsNoActivations) {
   const auto peak = [](Again again) {
-    const auto net = nn::make<Net>(64, TensorOptions{}, again);
+    const auto net = nn::make<ResidualBlocks>(64, TensorOptions{}, again);
     const Tensor x = randn({512, 64});
     reset_peak_memory_stats(cpu);
     const std::size_t before = memory_allocated(cpu);
@@ -245,8 +245,9 @@ TEST(Checkpoint, LeavesBucketsOfReplicasAsTheyAre) {
     std::vector<std::vector<double>> of_rank(2);
     comm::run_ranks(2, [&](comm::Communicator& group) {
       manual_seed(5);
-      const auto net = nn::make<Net>(8, TensorOptions{.dtype = DType::f64}, again);
-      DistributedDataParallel<Net> ddp(net, CommunicatorPtr(&group), {.bucket_bytes = 1024});
+      const auto net = nn::make<ResidualBlocks>(8, TensorOptions{.dtype = DType::f64}, again);
+      DistributedDataParallel<ResidualBlocks> ddp(net, CommunicatorPtr(&group),
+                                                  {.bucket_bytes = 1024});
       manual_seed(7 + static_cast<std::uint64_t>(group.rank()));
       for (int step = 0; step < 3; ++step) {
         net->zero_grad();
@@ -275,7 +276,7 @@ TEST(Checkpoint, DoesNotTakeAWrapper) {
 void expect_captured_steps_to_agree(Device device) {
   const auto run = [&](bool capture) {
     manual_seed(11);
-    const auto net = nn::make<Net>(8, TensorOptions{.device = device}, Again::nested);
+    const auto net = nn::make<ResidualBlocks>(8, TensorOptions{.device = device}, Again::nested);
     optim::AdamW optimizer(net->named_parameters(), {.lr = 0.01});
     const StepGraph::Step step = [&](std::span<const Tensor> in) {
       const Tensor loss = net(in[0]).square().mean();

@@ -12,13 +12,17 @@
 #include "lockstep/nn/nn.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "support/names_of.hpp"
+#include "support/refusal.hpp"
 
 namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::names_of;
 using ::testing::Not;
+using testing::refusal;
 using ::testing::ThrowsMessage;
 
 struct Net : nn::Module {
@@ -36,12 +40,6 @@ struct Tied : nn::Module {
   nn::Child<nn::Linear> other{this, "other", 2, 2};
   nn::Parameter output{this, "output", table->weight};
 };
-
-std::vector<std::string> names_of(const NamedTensors& tensors) {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : tensors) names.push_back(name);
-  return names;
-}
 
 TEST(Module, NamesParametersByPathOwnOnesFirst) {
   const auto net = nn::make<Net>();
@@ -78,16 +76,6 @@ TEST(Module, GivesOutItsMembersByValue) {
   EXPECT_EQ(first.handle().get(), net->first.handle().get());
   const auto calls = net->calls;
   EXPECT_TRUE(calls.is_same(net->calls));
-}
-
-template <class Make>
-std::string refusal(Make make) {
-  try {
-    make();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 TEST(Module, RefusesToKeepAModuleThatItHasNotRegistered) {

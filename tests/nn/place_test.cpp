@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-struct Block : nn::Module {
+struct FeedForward : nn::Module {
   nn::Child<nn::Linear> fc1{this, "fc1", 3, 3};
   nn::Child<nn::Linear> fc2{this, "fc2", 3, 3};
   Tensor forward(const Tensor& x) {
@@ -28,8 +28,8 @@ struct Block : nn::Module {
   Tensor hidden;
 };
 
-struct Net : nn::Module {
-  nn::Child<nn::ModuleList<Block>> blocks{this, "blocks", 2};
+struct FeedForwards : nn::Module {
+  nn::Child<nn::ModuleList<FeedForward>> blocks{this, "blocks", 2};
   Tensor forward(const Tensor& x) {
     Tensor y = x;
     for (const auto& block : *blocks) y = block(y);
@@ -48,20 +48,20 @@ std::string message_of_backward(const Tensor& y) {
 }
 
 /// What fc2 of the last block keeps for its backward is overwritten.
-Tensor spoilt(Net& net) {
+Tensor spoilt(FeedForwards& net) {
   const Tensor y = net.forward(ones({2, 3}));
   no_grad([&] { net.blocks[1]->hidden.fill_(0.0); });
   return y;
 }
 
 TEST(PlaceOfAnError, IsTheLayerOfTheForward) {
-  const auto net = nn::make<Net>();
+  const auto net = nn::make<FeedForwards>();
   EXPECT_THAT(message_of_backward(spoilt(*net)),
               StartsWith("in blocks.1.fc2: backward of linear: a saved tensor"));
 }
 
 TEST(PlaceOfAnError, IsKnownToAnotherThread) {
-  const auto net = nn::make<Net>();
+  const auto net = nn::make<FeedForwards>();
   const Tensor y = spoilt(*net);
   std::string message;
   std::thread([&] { message = message_of_backward(y); }).join();
@@ -69,7 +69,7 @@ TEST(PlaceOfAnError, IsKnownToAnotherThread) {
 }
 
 TEST(PlaceOfAnError, IsUnknownOnceTheModuleIsGone) {
-  std::optional<nn::ModulePtr<Net>> net = nn::make<Net>();
+  std::optional<nn::ModulePtr<FeedForwards>> net = nn::make<FeedForwards>();
   const Tensor y = spoilt(**net);
   net.reset();
   EXPECT_THAT(message_of_backward(y), StartsWith("backward of linear: "));
@@ -77,7 +77,7 @@ TEST(PlaceOfAnError, IsUnknownOnceTheModuleIsGone) {
 
 // What a hook says is not the layer's.
 TEST(PlaceOfAnError, IsNotPutBeforeTheErrorOfAHook) {
-  const auto net = nn::make<Net>();
+  const auto net = nn::make<FeedForwards>();
   autograd::leaf_of(net->blocks[0]->fc1->weight).add_hook([](autograd::LeafNode&) {
     LOCKSTEP_THROW(InvalidArgument, "the hook's own words");
   });

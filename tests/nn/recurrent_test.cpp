@@ -11,6 +11,7 @@
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/golden.hpp"
+#include "support/names_of.hpp"
 #include "support/place.hpp"
 
 namespace lockstep {
@@ -18,14 +19,7 @@ namespace {
 
 using testing::expect_close;
 using testing::GoldenCase;
-
-constexpr TensorOptions f64{DType::f64};
-
-std::vector<std::string> names_of(const NamedTensors& tensors) {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : tensors) names.push_back(name);
-  return names;
-}
+using testing::names_of;
 
 /// Options that made a golden case.
 nn::RecurrentOptions options_of(const GoldenCase& golden) {
@@ -35,7 +29,7 @@ nn::RecurrentOptions options_of(const GoldenCase& golden) {
           .bias = golden.args.flag("bias", true),
           .batch_first = golden.args.flag("batch_first"),
           .bidirectional = golden.args.flag("bidirectional"),
-          .tensor = f64};
+          .tensor = {DType::f64}};
 }
 
 /// The first states among a case's inputs; undefined if there are none.
@@ -104,9 +98,9 @@ TEST(Recurrent, StartsUniformWithinTheRootOfItsStates) {
 }
 
 TEST(Recurrent, RunsBothWaysAsTwoLayersOverReversedSteps) {
-  const auto both =
-      nn::make<nn::GRU>({.input_size = 3, .hidden_size = 2, .bidirectional = true, .tensor = f64});
-  const Tensor x = randn({5, 4, 3}, f64);
+  const auto both = nn::make<nn::GRU>(
+      {.input_size = 3, .hidden_size = 2, .bidirectional = true, .tensor = {DType::f64}});
+  const Tensor x = randn({5, 4, 3}, DType::f64);
   const auto [y, h] = both(x);
   const Tensor ahead = gru_layer(x, {}, both->weights(0));
   const Tensor back = flip(gru_layer(flip(x, {0}), {}, both->weights(0, true)), {0});
@@ -116,9 +110,9 @@ TEST(Recurrent, RunsBothWaysAsTwoLayersOverReversedSteps) {
 }
 
 TEST(Recurrent, ContinuesFromItsLastState) {
-  const auto layer =
-      nn::make<nn::LSTM>({.input_size = 3, .hidden_size = 4, .num_layers = 2, .tensor = f64});
-  const Tensor x = randn({6, 2, 3}, f64);
+  const auto layer = nn::make<nn::LSTM>(
+      {.input_size = 3, .hidden_size = 4, .num_layers = 2, .tensor = {DType::f64}});
+  const Tensor x = randn({6, 2, 3}, DType::f64);
   const auto [whole, last] = layer(x);
   const auto [first, between] = layer(x.slice(0, 0, 2));
   const auto [second, end] = layer(x.slice(0, 2, 6), between);

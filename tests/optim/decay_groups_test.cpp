@@ -3,10 +3,8 @@
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/tensor/factories.hpp"
 
-namespace lockstep {
+namespace lockstep::optim {
 namespace {
-
-using namespace optim;
 
 NamedTensors model() {
   NamedTensors all{{"fc.weight", ones({2, 2})}, {"fc.bias", ones({2})}, {"norm.weight", ones({2})}};
@@ -53,4 +51,4 @@ TEST(DecayGroups, MayHaveOptionsOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::optim

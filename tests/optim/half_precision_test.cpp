@@ -39,20 +39,20 @@ class HalfPrecisionOptimizer : public ::testing::TestWithParam<std::tuple<testin
 };
 
 // An odd length, so that no kernel gets away with whole vectors.
-constexpr std::int64_t length = 4099;
+constexpr std::int64_t odd_length = 4099;
 
 TEST_P(HalfPrecisionOptimizer, TrainsAsMasterWeightsInF32Do) {
   for (const auto& each : testing::all_optimizers()) {
     // Steps that are too small for the parameter.
     auto options = each.options;
     options["lr"] = each.options["lr"].get<double>() / 500;
-    const Tensor start = random({length});
+    const Tensor start = random({odd_length});
     Tensor narrow = start.clone().set_requires_grad();
     Tensor wide = start.to(DType::f32).set_requires_grad();
     const auto first = each.make_groups({{std::vector{narrow}, options}});
     const auto second = each.make_groups({{std::vector{wide}, options}});
     for (int step = 0; step < 25; ++step) {
-      const Tensor gradient = random({length});
+      const Tensor gradient = random({odd_length});
       narrow.set_grad(gradient);
       wide.set_grad(gradient.to(DType::f32));
       first->step();

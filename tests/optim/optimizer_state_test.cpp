@@ -6,6 +6,7 @@
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "support/names_of.hpp"
 #include "support/place.hpp"
 
 namespace lockstep {
@@ -14,12 +15,7 @@ namespace {
 using optim::AdamW;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::vector<std::string> names_of(const NamedTensors& tensors) {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : tensors) names.push_back(name);
-  return names;
-}
+using testing::names_of;
 
 Tensor value_of(const NamedTensors& tensors, std::string_view wanted) {
   for (const auto& [name, tensor] : tensors)

@@ -9,10 +9,8 @@
 #include "lockstep/tensor/factories.hpp"
 #include "support/golden.hpp"
 
-namespace lockstep {
+namespace lockstep::optim {
 namespace {
-
-using namespace optim;
 
 /// PyTorch's schedules of the golden file, by its names.
 const std::vector<std::pair<std::string, Schedule>>& schedules() {
@@ -216,4 +214,4 @@ TEST(LRScheduler, SetsTheRatesOfAllGroupsFromTheirOwnBase) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::optim

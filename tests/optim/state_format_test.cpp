@@ -19,7 +19,7 @@ using optim::Optimizer;
 using optim::StateFormat;
 
 template <bool nonnegative>
-double value_of(unsigned code) {
+double decoded(unsigned code) {
   return functional::StateCode<nonnegative>::decode(code);
 }
 
@@ -41,18 +41,18 @@ TYPED_TEST_SUITE(StateCodes, Signs);
 TYPED_TEST(StateCodes, GrowFromZeroToOneAndComeBackAsTheyAre) {
   constexpr bool positive = TestFixture::nonnegative;
   constexpr unsigned codes = magnitudes<positive>;
-  EXPECT_EQ(value_of<positive>(0), 0.0);
-  EXPECT_EQ(value_of<positive>(codes - 1), 1.0);
+  EXPECT_EQ(decoded<positive>(0), 0.0);
+  EXPECT_EQ(decoded<positive>(codes - 1), 1.0);
   for (unsigned code = 1; code < codes; ++code)
-    EXPECT_GT(value_of<positive>(code), value_of<positive>(code - 1));
+    EXPECT_GT(decoded<positive>(code), decoded<positive>(code - 1));
   for (const float scale : {1.0f, 1.7320508f, 3.7f, 9.999999f, 1e-30f, 2.5e30f})
     for (unsigned code = 0; code < codes; ++code) {
-      const auto value = static_cast<float>(value_of<positive>(code)) * scale;
+      const auto value = static_cast<float>(decoded<positive>(code)) * scale;
       for (const float chance : {0.0f, 0.5f, 1 - 0x1p-16f})
         EXPECT_EQ(this->encode(value, scale, chance), code) << scale << ' ' << chance;
       if (positive || code == 0) continue;
       EXPECT_EQ(this->encode(-value, scale, 0.5f), code + 128) << scale;
-      EXPECT_EQ(value_of<false>(code + 128), -value_of<false>(code));
+      EXPECT_EQ(decoded<false>(code + 128), -decoded<false>(code));
     }
 }
 
@@ -63,10 +63,10 @@ TYPED_TEST(StateCodes, RoundToTheNearest) {
   for (int i = 0; i < 100'000; ++i) {
     const auto value = static_cast<float>(std::pow(10.0, exponent(generator)));
     const unsigned code = this->encode(value, 1.0f, 0.5f);
-    const double off = std::abs(value_of<positive>(code) - value);
+    const double off = std::abs(decoded<positive>(code) - value);
     for (const unsigned other : {code - 1, code + 1}) {
       if (other == 0 || other >= magnitudes<positive>) continue;
-      EXPECT_LE(off, std::abs(value_of<positive>(other) - value) * (1 + 1e-4)) << value;
+      EXPECT_LE(off, std::abs(decoded<positive>(other) - value) * (1 + 1e-4)) << value;
     }
   }
 }
@@ -77,7 +77,7 @@ TYPED_TEST(StateCodes, KeepTheMeanWhereTheyRoundAtRandom) {
     constexpr int draws = 1 << 16;
     double sum = 0;
     for (int bits = 0; bits < draws; ++bits)
-      sum += value_of<TestFixture::nonnegative>(
+      sum += decoded<TestFixture::nonnegative>(
           this->encode(value, 1.0f, functional::chance_of(static_cast<std::uint32_t>(bits))));
     EXPECT_NEAR(sum / draws, value, 2e-4 * value);
   }
@@ -99,8 +99,8 @@ TEST(StateCode, MakesNanOfABlockThatHoldsNanOrInfinity) {
   for (const float value : {0.0f, 1e-30f, 2.0f, infinity, std::nanf("")}) {
     const unsigned unsigned_code = functional::StateCode<true>::encode(value, infinity, 0.5f),
                    signed_code = functional::StateCode<false>::encode(-value, infinity, 0.5f);
-    EXPECT_TRUE(std::isnan(value_of<true>(unsigned_code) * infinity)) << value;
-    EXPECT_TRUE(std::isnan(value_of<false>(signed_code) * infinity)) << value;
+    EXPECT_TRUE(std::isnan(decoded<true>(unsigned_code) * infinity)) << value;
+    EXPECT_TRUE(std::isnan(decoded<false>(signed_code) * infinity)) << value;
   }
 }
 

@@ -22,9 +22,9 @@ namespace {
 
 using lockstep::testing::name_of_ranks, lockstep::testing::threads;
 
-const auto groups = ::testing::Values(threads(1), threads(2), threads(3));
-INSTANTIATE_TEST_SUITE_P(Thread, PeriodicAveragingContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, DelayedReductionContract, groups, name_of_ranks);
+const auto averaging_groups = ::testing::Values(threads(1), threads(2), threads(3));
+INSTANTIATE_TEST_SUITE_P(Thread, PeriodicAveragingContract, averaging_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, DelayedReductionContract, averaging_groups, name_of_ranks);
 
 /// Trains by DiLoCo; `after` is called after each step.
 void train_diloco(

@@ -18,23 +18,23 @@ namespace {
 
 using lockstep::testing::name_of_ranks, lockstep::testing::threads;
 
-const auto groups = ::testing::Values(threads(1), threads(2), threads(3), threads(4));
-INSTANTIATE_TEST_SUITE_P(Thread, ReplicaContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, MixedDtypesContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, UseContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, UserHookContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, RewrappingContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, StepGraphContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, SyncBatchNormContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, BucketReductionContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, CommHookContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, StaticGraphContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, WeightContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, ZeroContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, GatherContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, GatheredUseContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, ZeroWriteContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, PlannerContract, groups, name_of_ranks);
+const auto replica_groups = ::testing::Values(threads(1), threads(2), threads(3), threads(4));
+INSTANTIATE_TEST_SUITE_P(Thread, ReplicaContract, replica_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, MixedDtypesContract, replica_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, UseContract, replica_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, UserHookContract, replica_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, RewrappingContract, replica_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, StepGraphContract, replica_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, SyncBatchNormContract, replica_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, BucketReductionContract, replica_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, CommHookContract, replica_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, StaticGraphContract, replica_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, WeightContract, replica_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, ZeroContract, replica_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, GatherContract, replica_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, GatheredUseContract, replica_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, ZeroWriteContract, replica_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, PlannerContract, replica_groups, name_of_ranks);
 
 // In arrays as large as all parameters, over four ranks: values, gradients in buckets, averages and
 // the two moments of AdamW. Between steps, and at most.

@@ -17,11 +17,11 @@
 namespace lockstep::parallel {
 namespace {
 
-using testing::Schedule;
+using lockstep::testing::Schedule;
 
 /// What a seed decides, the same on every rank.
-struct Plan {
-  explicit Plan(unsigned seed) : random(seed) {
+struct InterleavingPlan {
+  explicit InterleavingPlan(unsigned seed) : random(seed) {
     ranks = 2 + static_cast<int>(random() % 3);
     parameters = 1 + static_cast<int>(random() % 5);
     steps = 1 + static_cast<int>(random() % 3);
@@ -58,14 +58,14 @@ struct Plan {
   bool find_unused, shares_out;
 };
 
-struct Planned : Error {
-  Planned() : Error("planned") {}
+struct PlannedStop : Error {
+  PlannedStop() : Error("planned") {}
 };
 
 /// One rank's training: gradients become ready in an order of its own.
 /// @param pause where the program's own code runs
 void train(
-    Communicator& group, const Plan& plan, unsigned seed,
+    Communicator& group, const InterleavingPlan& plan, unsigned seed,
     const std::function<void()>& pause = [] {}) {
   const int rank = group.rank();
   std::vector<NamedParameter> parameters;
@@ -78,7 +78,7 @@ void train(
     autograd::leaf_of(parameters[i].second).add_hook([&, i](autograd::LeafNode&) {
       pause();
       if (rank == plan.failing_rank && step == plan.failing_step && i == plan.failing_parameter)
-        throw Planned();
+        throw PlannedStop();
     });
   Reducer reducer(parameters, CommunicatorPtr(&group),
                   {.bucket_caps = plan.caps,
@@ -120,7 +120,7 @@ void train(
 }
 
 /// All fail, by the one that was planned, or none.
-void expect_failures(const Plan& plan, const std::vector<std::string>& failures) {
+void expect_failures(const InterleavingPlan& plan, const std::vector<std::string>& failures) {
   for (std::size_t rank = 0; rank < failures.size(); ++rank) {
     const std::string& failure = failures[rank];
     ASSERT_EQ(failure.empty(), plan.failing_rank < 0) << "rank " << rank << ": " << failure;
@@ -131,9 +131,9 @@ void expect_failures(const Plan& plan, const std::vector<std::string>& failures)
 
 void explore_turns(unsigned seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
-  const Plan plan(seed);
+  const InterleavingPlan plan(seed);
   Schedule schedule(plan.ranks, seed);
-  const auto failures = testing::run_scheduled(
+  const auto failures = lockstep::testing::run_scheduled(
       schedule, plan.ranks, [&](Communicator& group) { train(group, plan, seed); });
   ASSERT_EQ(schedule.deadlock(), "");
   expect_failures(plan, failures);
@@ -145,12 +145,13 @@ void explore_turns(unsigned seed) {
 
 void explore_threads(unsigned seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
-  const Plan plan(seed);
-  expect_failures(plan, testing::run_pausing(plan.ranks, seed,
-                                             [&](Communicator& group, testing::Pauses& pause) {
-                                               pause.before_step();
-                                               train(group, plan, seed, [&] { pause(); });
-                                             }));
+  const InterleavingPlan plan(seed);
+  expect_failures(plan,
+                  lockstep::testing::run_pausing(
+                      plan.ranks, seed, [&](Communicator& group, lockstep::testing::Pauses& pause) {
+                        pause.before_step();
+                        train(group, plan, seed, [&] { pause(); });
+                      }));
 }
 
 /// As many seeds as LOCKSTEP_INTERLEAVINGS says.
@@ -166,13 +167,13 @@ TEST(Interleavings, LaunchesInAnotherOrderAreFoundThoughNoneIsCarriedOut) {
   for (unsigned seed = 1; seed < 20; ++seed) {
     Schedule schedule(2, seed);
     const Tensor values[] = {zeros({4}), zeros({4})};  // nobody waits: the first may be later
-    testing::run_scheduled(schedule, 2, [&](Communicator& group) {
+    lockstep::testing::run_scheduled(schedule, 2, [&](Communicator& group) {
       const auto launch = [&](const char* label) {
         group.all_reduce({values[group.rank()].data_ptr(), 4, DType::f32}, {}, {.label = label});
       };
       launch("bucket 0");
       launch(group.rank() == 0 ? "bucket 1" : "bucket 2");
-      if (group.rank() == 1) throw Planned();
+      if (group.rank() == 1) throw PlannedStop();
     });
     const std::string difference = schedule.difference_of_launches();
     EXPECT_NE(difference.find("'bucket 1', rank 1"), std::string::npos) << difference;

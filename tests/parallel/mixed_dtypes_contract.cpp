@@ -56,7 +56,7 @@ Tensor loss_of_all(const std::vector<Tensor>& predictions, const Batch& batch) {
 }
 
 /// Of the largest value of a tensor: a few roundings to the dtype.
-double tolerance_of(DType dtype) {
+double rounding_tolerance(DType dtype) {
   switch (dtype) {
     case DType::f64: return 1e-14;
     case DType::f32: return 4e-6;
@@ -71,7 +71,8 @@ void expect_close_by_dtype(const Tensor& actual, const Tensor& expected, const s
   const auto values = expected.to_vector<double>();
   double largest = 0;
   for (const double value : values) largest = std::max(largest, std::abs(value));
-  expect_close(actual.to_vector<double>(), values, 0, tolerance_of(expected.dtype()) * largest);
+  expect_close(actual.to_vector<double>(), values, 0,
+               rounding_tolerance(expected.dtype()) * largest);
 }
 
 // Each has one dtype, all are there, and each parameter is in one.

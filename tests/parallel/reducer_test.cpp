@@ -57,7 +57,7 @@ void synchronised_backward(Reducer& reducer, const Loss& loss) {
   recorded(reducer, Reducer::Mode::reduce, loss).backward();
 }
 
-class ReducerOnThreads : public testing::TestWithParam<std::tuple<int, std::size_t>> {};
+class ReducerOnThreads : public ::testing::TestWithParam<std::tuple<int, std::size_t>> {};
 
 TEST_P(ReducerOnThreads, AveragesLikeOneProcessOnTheWholeBatch) {
   const auto [ranks, cap] = GetParam();
@@ -80,8 +80,8 @@ TEST_P(ReducerOnThreads, AveragesLikeOneProcessOnTheWholeBatch) {
   });
 }
 INSTANTIATE_TEST_SUITE_P(RanksAndCaps, ReducerOnThreads,
-                         testing::Combine(testing::Values(1, 2, 3, 4),
-                                          testing::Values(1u, 300u, 1u << 20)));
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4),
+                                            ::testing::Values(1u, 300u, 1u << 20)));
 
 TEST(Reducer, LaunchesBucketsInOrderWhenHooksFireOutOfOrder) {
   comm::run_ranks(2, [](comm::Communicator& group) {

@@ -15,7 +15,7 @@ namespace {
 
 using Options = DistributedDataParallelOptions;
 
-constexpr int micro_batches = 8, steps = 12;
+constexpr int micro_batches = 8, reproducible_steps = 12;
 
 Options reproducible(Options options = {}) {
   options.reduction = GradientReduction::reproducible;
@@ -37,7 +37,7 @@ std::size_t hash_after(int ranks, const Training& training) {
     Replica replica(make_net(7, DType::f32), share(group), reproducible(training.options));
     optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
     const int own = micro_batches / group.size();
-    for (int step = 0; step < steps; ++step) {
+    for (int step = 0; step < reproducible_steps; ++step) {
       const Batch batch = Batch::of_step(step, DType::f32, 5 * micro_batches);
       for (int k = 0; k < own; ++k) {
         const int index = group.rank() * own + k;

@@ -77,7 +77,7 @@ struct StepTrace {
   std::string reason;
 };
 
-StepTrace train_steps(const CommunicatorPtr& group, int steps, bool capture) {
+StepTrace trace_steps(const CommunicatorPtr& group, int steps, bool capture) {
   manual_seed(3 + static_cast<std::uint64_t>(group->rank()));
   CapturedTraining training(group);
   const StepGraph::Step step = [&](std::span<const Tensor> in) { return training.step(in); };
@@ -104,8 +104,8 @@ TEST_P(StepGraphContract, GiveTheBitsOfEagerOnes) {
   run([](Communicator& world) {
     const CommunicatorPtr group = share(world);
     constexpr int steps = 50;
-    const StepTrace eager = train_steps(group, steps, false);
-    const StepTrace captured = train_steps(group, steps, true);
+    const StepTrace eager = trace_steps(group, steps, false);
+    const StepTrace captured = trace_steps(group, steps, true);
     EXPECT_EQ(captured.reason, "");
     EXPECT_EQ(captured.replays, steps - 3);
     ASSERT_EQ(eager.numbers.size(), captured.numbers.size());

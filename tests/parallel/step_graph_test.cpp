@@ -18,16 +18,17 @@
 namespace lockstep::parallel::testing {
 namespace {
 
-constexpr int steps = 8;
+constexpr int dropout_steps = 8;
 
 /// A model with dropout, trained eagerly or captured.
 template <class Optimizer = optim::AdamW>
-std::vector<double> train(bool capture, const typename Optimizer::Options& options = {.lr = 0.1},
-                          std::int64_t out = 3) {
+std::vector<double> train_with_dropout(bool capture,
+                                       const typename Optimizer::Options& options = {.lr = 0.1},
+                                       std::int64_t out = 3) {
   manual_seed(1);
   const auto layer = nn::make<nn::Linear>(6, out);
   Optimizer optimizer(layer->named_parameters(), options);
-  optim::LRScheduler scheduler(optimizer, optim::LinearLR{.iterations = steps});
+  optim::LRScheduler scheduler(optimizer, optim::LinearLR{.iterations = dropout_steps});
   const StepGraph::Step step = [&](std::span<const Tensor> in) {
     const Tensor loss = dropout(layer(in[0]), 0.3, true).square().mean();
     loss.backward();
@@ -37,7 +38,7 @@ std::vector<double> train(bool capture, const typename Optimizer::Options& optio
   };
   StepGraph graph(step);
   std::vector<double> losses;
-  for (int i = 0; i < steps; ++i) {
+  for (int i = 0; i < dropout_steps; ++i) {
     const Tensor x = values({4, 6}, i).to(DType::f32);
     const Tensor loss = (capture ? graph({x}) : step(std::vector{x}))[0];
     losses.push_back(loss.item());
@@ -49,16 +50,21 @@ std::vector<double> train(bool capture, const typename Optimizer::Options& optio
   return losses;
 }
 
-TEST(StepGraph, GivesTheBitsOfTheEagerStep) { EXPECT_EQ(train(true), train(false)); }
+TEST(StepGraph, GivesTheBitsOfTheEagerStep) {
+  EXPECT_EQ(train_with_dropout(true), train_with_dropout(false));
+}
 
 TEST(StepGraph, RoundsStatesInFewBitsAsTheEagerStepDoes) {
   for (const auto format : {optim::StateFormat::bf16, optim::StateFormat::blockwise_8bit}) {
     const optim::AdamWOptions options{.lr = 0.1, .state_format = format};
-    EXPECT_EQ(train(true, options, 800), train(false, options, 800)) << name_of(format);
+    EXPECT_EQ(train_with_dropout(true, options, 800), train_with_dropout(false, options, 800))
+        << name_of(format);
     const optim::LAMBOptions lamb{.lr = 0.1, .state_format = format};
-    EXPECT_EQ(train<optim::LAMB>(true, lamb, 800), train<optim::LAMB>(false, lamb, 800));
+    EXPECT_EQ(train_with_dropout<optim::LAMB>(true, lamb, 800),
+              train_with_dropout<optim::LAMB>(false, lamb, 800));
     const optim::MuonOptions muon{.lr = 0.1, .state_format = format};
-    EXPECT_EQ(train<optim::Muon>(true, muon, 800), train<optim::Muon>(false, muon, 800));
+    EXPECT_EQ(train_with_dropout<optim::Muon>(true, muon, 800),
+              train_with_dropout<optim::Muon>(false, muon, 800));
   }
 }
 

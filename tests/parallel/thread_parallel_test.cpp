@@ -16,14 +16,14 @@ namespace {
 
 using lockstep::testing::name_of_ranks, lockstep::testing::threads;
 
-const auto groups = ::testing::Values(threads(1), threads(2), threads(3), threads(4));
-INSTANTIATE_TEST_SUITE_P(Thread, MeshContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, ClipContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, LayerwiseContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, DivergenceContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, MeanMetricContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, CollectiveContract, groups, name_of_ranks);
-INSTANTIATE_TEST_SUITE_P(Thread, ComparedCollectives, groups, name_of_ranks);
+const auto collective_groups = ::testing::Values(threads(1), threads(2), threads(3), threads(4));
+INSTANTIATE_TEST_SUITE_P(Thread, MeshContract, collective_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, ClipContract, collective_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, LayerwiseContract, collective_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, DivergenceContract, collective_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, MeanMetricContract, collective_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, CollectiveContract, collective_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, ComparedCollectives, collective_groups, name_of_ranks);
 
 TEST(Mesh, FormsGroupsOverTwoOfThreeAxes) {
   comm::run_ranks(8, [](Communicator& world) {

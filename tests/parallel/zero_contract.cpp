@@ -38,7 +38,7 @@ std::vector<double> train_sharded(Communicator& group, int stage, std::size_t bu
 }
 
 /// By what the order of a sum may change, in each dtype, once an optimizer has divided by it.
-double tolerance_of(DType dtype) {
+double summation_tolerance(DType dtype) {
   switch (dtype) {
     case DType::f64: return 1e-10;
     case DType::f32: return 1e-5;
@@ -53,7 +53,7 @@ void expect_values_of_whole_states(Communicator& group, DType dtype,
   if (group.backend() != "nccl" || group.size() <= 2)
     EXPECT_EQ(shared, whole);
   else
-    expect_close(shared, whole, tolerance_of(dtype), tolerance_of(dtype));
+    expect_close(shared, whole, summation_tolerance(dtype), summation_tolerance(dtype));
 }
 
 template <class Make>

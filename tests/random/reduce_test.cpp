@@ -187,7 +187,6 @@ class RandomReduce : public RandomCases {
 TEST_P(RandomReduce, AgreesWithLoops) { run_cases(250, check_case); }
 TEST_P(RandomReduce, SlowAgreesWithLoops) { run_cases(25000, check_case); }
 
-constexpr auto floating = {DType::f64, DType::f32, DType::bf16, DType::f16};
 constexpr auto numeric = {DType::f64, DType::f32, DType::bf16, DType::f16,
                           DType::i64, DType::i32, DType::u8};
 INSTANTIATE_TEST_SUITE_P(Backends, RandomReduce, ::testing::ValuesIn(settings(floating)),

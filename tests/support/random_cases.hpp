@@ -46,6 +46,9 @@ inline std::ostream& operator<<(std::ostream& out, const Setting& setting) {
   return out << setting.place << '/' << setting.dtype;
 }
 
+/// The dtypes that are no integers.
+inline constexpr auto floating = {DType::f64, DType::f32, DType::bf16, DType::f16};
+
 /// Every place of this build with each of the dtypes.
 inline std::vector<Setting> settings(std::initializer_list<DType> dtypes) {
   std::vector<Setting> all;

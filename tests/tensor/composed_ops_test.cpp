@@ -10,12 +10,14 @@
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/grad_check.hpp"
+#include "tensor/counting.hpp"
 
 // Ops that are compositions of others, and the short forms of calls.
 
 namespace lockstep {
 namespace {
 
+using testing::counting;
 using ::testing::ElementsAre;
 using testing::expect_gradients;
 
@@ -26,8 +28,6 @@ using Truth = std::vector<bool>;
 using Tensors = std::vector<Tensor>;
 
 Numbers values(const Tensor& x) { return x.to_vector<double>(); }
-
-Tensor counting(const Shape& shape) { return arange(numel(shape), f64).reshape(shape); }
 
 TEST(Factories, MakeTensorsLikeOthers) {
   const Tensor image = zeros({2, 3, 4, 5}, DType::bf16).channels_last();

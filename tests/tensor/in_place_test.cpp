@@ -5,6 +5,7 @@
 
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "support/refusal.hpp"
 
 namespace lockstep {
 namespace {
@@ -12,22 +13,10 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-/// The message of the refusal, or what happened instead.
-template <class Call>
-std::string refusal(Call&& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
-Tensor counting(std::int64_t n) { return arange(n); }
+using testing::refusal;
 
 TEST(InPlace, RefusesAnOperandThatItWouldOverwriteWhileReading) {
-  Tensor square = counting(9).reshape({3, 3});
+  Tensor square = arange(9).reshape({3, 3});
   EXPECT_THAT(refusal([&] { square.copy_(square.transpose(0, 1)); }),
               AllOf(HasSubstr("copy_"), HasSubstr("shares memory"), HasSubstr("clone()")));
   Tensor line = ones({6});
@@ -58,7 +47,7 @@ TEST(InPlace, RefusesATensorWithSeveralElementsAtOnePlace) {
 }
 
 TEST(InPlace, TakesOperandsOfTheSameMemoryThatDoNotMeet) {
-  Tensor a = counting(4);
+  Tensor a = arange(4);
   a.add_(a);
   EXPECT_THAT(a.to_vector<float>(), ElementsAre(0, 2, 4, 6));
   a.mul_(a.detach());
@@ -67,7 +56,7 @@ TEST(InPlace, TakesOperandsOfTheSameMemoryThatDoNotMeet) {
   EXPECT_THAT(a.to_vector<float>(), ElementsAre(16, 36, 16, 36));
   a.slice(0, 0, 4, 2).add_(a.slice(0, 1, 4, 2));
   EXPECT_THAT(a.to_vector<float>(), ElementsAre(52, 36, 52, 36));
-  Tensor square = counting(16).reshape({4, 4});
+  Tensor square = arange(16).reshape({4, 4});
   square.slice(1, 0, 2).copy_(square.slice(1, 2, 4));
   EXPECT_THAT(square.select(0, 1).to_vector<float>(), ElementsAre(6, 7, 6, 7));
   square.transpose(0, 1).add_(square.transpose(0, 1));

@@ -10,6 +10,7 @@
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/place.hpp"
+#include "support/refusal.hpp"
 
 // Tensors written as libtorch's users write them.
 
@@ -19,21 +20,12 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::refusal;
 
 // What is assigned to a view or to grad() would be lost: only what has a name takes a tensor.
 static_assert(!std::is_assignable_v<Tensor, Tensor>);
 static_assert(!std::is_assignable_v<Tensor, const Tensor&>);
 static_assert(std::is_nothrow_move_assignable_v<Tensor> && std::is_copy_assignable_v<Tensor>);
-
-template <class Kind, class Call>
-std::string refusal(Call&& call) {
-  try {
-    call();
-  } catch (const Kind& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 TEST(View, ViewsInAnotherShapeOrRefuses) {
   Tensor x = arange(12).reshape({3, 4});
@@ -41,7 +33,7 @@ TEST(View, ViewsInAnotherShapeOrRefuses) {
   EXPECT_EQ(x.view({12}).data_ptr(), x.data_ptr());
   EXPECT_EQ(x.slice(1, 0, 4, 2).view({3, 2, 1}).data_ptr(), x.data_ptr());
   const Tensor turned = x.transpose(0, 1);
-  EXPECT_THAT(refusal<InvalidArgument>([&] { turned.view({12}); }),
+  EXPECT_THAT(refusal([&] { turned.view({12}); }),
               AllOf(HasSubstr("[4, 3]"), HasSubstr("reshape()")));
   EXPECT_THROW(x.view({5}), InvalidArgument);
 }
@@ -100,10 +92,8 @@ TEST(DeviceText, NamesDevices) {
   EXPECT_EQ(Device(DeviceType::cuda, 3), cuda(3));
   for (const char* wrong :
        {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda1", "cpu:0", "cuda: 1"})
-    EXPECT_THAT(refusal<InvalidArgument>([&] { Device{std::string_view(wrong)}; }),
-                HasSubstr("cuda:1"))
-        << wrong;
-  EXPECT_THAT(refusal<InvalidArgument>([] { Device("cuda:99999"); }), HasSubstr("below 32768"));
+    EXPECT_THAT(refusal([&] { Device{std::string_view(wrong)}; }), HasSubstr("cuda:1")) << wrong;
+  EXPECT_THAT(refusal([] { Device("cuda:99999"); }), HasSubstr("below 32768"));
 }
 
 TEST(Factories, TakeADTypeOrADeviceAfterTheShape) {
@@ -225,14 +215,14 @@ TEST_P(InPlaceOperators, ChangeTheTensor) {
 
 TEST_P(InPlaceOperators, RefuseWhatTheDTypeOrTheTapeCannotHold) {
   Tensor whole = here(arange(3));
-  EXPECT_THAT(refusal<InvalidArgument>([&] { whole *= 0.5; }), HasSubstr("mul_"));
+  EXPECT_THAT(refusal([&] { whole *= 0.5; }), HasSubstr("mul_"));
   EXPECT_THAT(refusal<Unsupported>([&] { whole /= 2; }), HasSubstr("div_"));
   Tensor truth = here(tensor<bool>({true}));
   EXPECT_THAT(refusal<Unsupported>([&] { truth += 1; }), HasSubstr("add_"));
   Tensor x = here(ones({2})).detach().set_requires_grad();
-  EXPECT_THAT(refusal<InvalidArgument>([&] { x -= 1; }), HasSubstr("sub_"));
-  EXPECT_THAT(refusal<InvalidArgument>([&] { whole.masked_fill_(whole, 1); }), HasSubstr("bool"));
-  EXPECT_THAT(refusal<InvalidArgument>([&] {
+  EXPECT_THAT(refusal([&] { x -= 1; }), HasSubstr("sub_"));
+  EXPECT_THAT(refusal([&] { whole.masked_fill_(whole, 1); }), HasSubstr("bool"));
+  EXPECT_THAT(refusal([&] {
                 whole.masked_fill_(here(ones({2, 3})) > 0, 1);
               }),
               HasSubstr("does not fit"));

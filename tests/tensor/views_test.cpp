@@ -8,17 +8,14 @@
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "tensor/counting.hpp"
 
 namespace lockstep {
 namespace {
 
+using testing::counting;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-/// 0, 1, 2, ... as f64.
-Tensor counting(const Shape& shape) {
-  return arange(numel(shape), {.dtype = DType::f64}).reshape(shape);
-}
 
 /// The message of what `call` throws as `Kind`.
 template <class Kind, class Call>

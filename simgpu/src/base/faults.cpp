@@ -18,17 +18,17 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-[[noreturn]] void refuse(std::string_view text) {
+[[noreturn]] void refuse_fault(std::string_view text) {
   throw std::invalid_argument(
       "the fault \"" + std::string(text) +
       "\" means nothing: wanted are FUNCTION:NTH:CODE, out-of-memory:BYTES, stall-stream:NUMBER, "
       "hang-collective:NTH or sticky-error:NTH:CODE, separated by semicolons");
 }
 
-std::uint64_t number(const std::string& part, std::string_view fault) {
+std::uint64_t fault_number(const std::string& part, std::string_view fault) {
   char* end = nullptr;
   const std::uint64_t value = std::strtoull(part.c_str(), &end, 10);
-  if (part.empty() || *end != '\0' || part[0] == '-') refuse(fault);
+  if (part.empty() || *end != '\0' || part[0] == '-') refuse_fault(fault);
   return value;
 }
 
@@ -36,15 +36,15 @@ std::uint64_t number(const std::string& part, std::string_view fault) {
 
 Faults::Fault Faults::parse(std::string_view text) {
   const std::vector<std::string> parts = split(text, ':');
-  if (parts.size() < 2 || parts.size() > 3) refuse(text);
-  Fault fault{.kind = Kind::call, .function = parts[0], .number = number(parts[1], text)};
+  if (parts.size() < 2 || parts.size() > 3) refuse_fault(text);
+  Fault fault{.kind = Kind::call, .function = parts[0], .number = fault_number(parts[1], text)};
   if (parts[0] == "out-of-memory") fault.kind = Kind::memory;
   if (parts[0] == "stall-stream") fault.kind = Kind::stall;
   if (parts[0] == "hang-collective") fault.kind = Kind::collective;
   if (parts[0] == "sticky-error") fault.kind = Kind::launch;
   const bool has_code = fault.kind == Kind::call || fault.kind == Kind::launch;
-  if (has_code != (parts.size() == 3)) refuse(text);
-  if (has_code) fault.code = static_cast<int>(number(parts[2], text));
+  if (has_code != (parts.size() == 3)) refuse_fault(text);
+  if (has_code) fault.code = static_cast<int>(fault_number(parts[2], text));
   return fault;
 }
 

@@ -5,7 +5,7 @@
 namespace simgpu {
 namespace {
 
-int number(const char* name) {
+int count_in(const char* name) {
   const char* const text = std::getenv(name);
   return text == nullptr ? 0 : std::atoi(text);
 }
@@ -20,8 +20,9 @@ LauncherCounts launcher_counts() {
                {"PMI_SIZE", "MPI_LOCALNRANKS", "PMI_RANK"},
                {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK"}};
   for (const auto& launcher : names)
-    if (const int local = number(launcher.local_ranks); local > 0)
-      return {.ranks = number(launcher.ranks), .local_ranks = local, .rank = number(launcher.rank)};
+    if (const int local = count_in(launcher.local_ranks); local > 0)
+      return {
+          .ranks = count_in(launcher.ranks), .local_ranks = local, .rank = count_in(launcher.rank)};
   return {};
 }
 

@@ -16,8 +16,8 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-[[noreturn]] void refuse(const std::string& name, const std::string& value,
-                         const std::string& right) {
+[[noreturn]] void refuse_option(const std::string& name, const std::string& value,
+                                const std::string& right) {
   throw std::invalid_argument(name + "=" + value + " means nothing: " + right);
 }
 
@@ -27,7 +27,7 @@ std::uint64_t number(const char* name, std::uint64_t otherwise, std::uint64_t mo
   char* end = nullptr;
   const std::uint64_t value = std::strtoull(text.c_str(), &end, 10);
   if (*end != '\0' || text[0] == '-' || value > most)
-    refuse(name, text, "a whole number from 0 to " + std::to_string(most) + " is wanted");
+    refuse_option(name, text, "a whole number from 0 to " + std::to_string(most) + " is wanted");
   return value;
 }
 
@@ -41,7 +41,7 @@ Order wanted_order() {
   if (text.empty() || text == "random") return Order::random;
   if (text == "early") return Order::early;
   if (text == "late") return Order::late;
-  refuse("LOCKSTEP_SIM_ORDER", text, "random, early or late is wanted");
+  refuse_option("LOCKSTEP_SIM_ORDER", text, "random, early or late is wanted");
 }
 
 HostWatch wanted_host_watch() {
@@ -49,7 +49,7 @@ HostWatch wanted_host_watch() {
   if (text.empty() || text == "keys") return HostWatch::keys;
   if (text == "pages") return HostWatch::pages;
   if (text == "off") return HostWatch::off;
-  refuse("LOCKSTEP_SIM_HOST_WATCH", text, "keys, pages or off is wanted");
+  refuse_option("LOCKSTEP_SIM_HOST_WATCH", text, "keys, pages or off is wanted");
 }
 
 Execute wanted_execute() {
@@ -57,7 +57,7 @@ Execute wanted_execute() {
   if (text.empty() || text == "all") return Execute::all;
   if (text == "sample") return Execute::sample;
   if (text == "none") return Execute::none;
-  refuse("LOCKSTEP_SIM_EXECUTE", text, "all, sample or none is wanted");
+  refuse_option("LOCKSTEP_SIM_EXECUTE", text, "all, sample or none is wanted");
 }
 
 // False for the first word or nothing, true for the second.
@@ -65,7 +65,7 @@ bool chosen(const char* name, const std::string& usual, const std::string& other
   const std::string text = variable(name);
   if (text.empty() || text == usual) return false;
   if (text == other) return true;
-  refuse(name, text, usual + " or " + other + " is wanted");
+  refuse_option(name, text, usual + " or " + other + " is wanted");
 }
 
 }  // namespace

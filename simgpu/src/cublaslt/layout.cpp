@@ -9,8 +9,8 @@ using namespace simgpu::cublaslt;
 namespace {
 
 template <class Visit>
-cublasStatus_t visit(MatrixLayout* layout, cublasLtMatrixLayoutAttribute_t attribute,
-                     const Visit& with) {
+cublasStatus_t visit_layout(MatrixLayout* layout, cublasLtMatrixLayoutAttribute_t attribute,
+                            const Visit& with) {
   if (!layout) return CUBLAS_STATUS_INVALID_VALUE;
   switch (attribute) {
     case CUBLASLT_MATRIX_LAYOUT_TYPE: return with(layout->type);
@@ -55,7 +55,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t matLayout
                                                 const void* buf, size_t sizeInBytes) {
   static EntryPoint entry("cublasLtMatrixLayoutSetAttribute");
   return entry.call([&]() -> cublasStatus_t {
-    return visit(of(matLayout), attr, SetFrom{buf, sizeInBytes});
+    return visit_layout(of(matLayout), attr, SetFrom{buf, sizeInBytes});
   });
 }
 
@@ -64,6 +64,6 @@ cublasStatus_t cublasLtMatrixLayoutGetAttribute(cublasLtMatrixLayout_t matLayout
                                                 size_t sizeInBytes, size_t* sizeWritten) {
   static EntryPoint entry("cublasLtMatrixLayoutGetAttribute");
   return entry.call([&]() -> cublasStatus_t {
-    return visit(of(matLayout), attr, GetInto{buf, sizeInBytes, sizeWritten});
+    return visit_layout(of(matLayout), attr, GetInto{buf, sizeInBytes, sizeWritten});
   });
 }

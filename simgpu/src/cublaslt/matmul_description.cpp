@@ -9,8 +9,8 @@ using namespace simgpu::cublaslt;
 namespace {
 
 template <class Visit>
-cublasStatus_t visit(MatmulDescription* description, cublasLtMatmulDescAttributes_t attribute,
-                     const Visit& with) {
+cublasStatus_t visit_description(MatmulDescription* description,
+                                 cublasLtMatmulDescAttributes_t attribute, const Visit& with) {
   if (!description) return CUBLAS_STATUS_INVALID_VALUE;
   switch (attribute) {
     case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE: return with(description->compute_type);
@@ -61,7 +61,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t matmulDesc,
                                               size_t sizeInBytes) {
   static EntryPoint entry("cublasLtMatmulDescSetAttribute");
   return entry.call([&]() -> cublasStatus_t {
-    return visit(of(matmulDesc), attr, SetFrom{buf, sizeInBytes});
+    return visit_description(of(matmulDesc), attr, SetFrom{buf, sizeInBytes});
   });
 }
 
@@ -70,6 +70,6 @@ cublasStatus_t cublasLtMatmulDescGetAttribute(cublasLtMatmulDesc_t matmulDesc,
                                               size_t sizeInBytes, size_t* sizeWritten) {
   static EntryPoint entry("cublasLtMatmulDescGetAttribute");
   return entry.call([&]() -> cublasStatus_t {
-    return visit(of(matmulDesc), attr, GetInto{buf, sizeInBytes, sizeWritten});
+    return visit_description(of(matmulDesc), attr, GetInto{buf, sizeInBytes, sizeWritten});
   });
 }

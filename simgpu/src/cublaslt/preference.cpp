@@ -9,8 +9,8 @@ using namespace simgpu::cublaslt;
 namespace {
 
 template <class Visit>
-cublasStatus_t visit(Preference* preference, cublasLtMatmulPreferenceAttributes_t attribute,
-                     const Visit& with) {
+cublasStatus_t visit_preference(Preference* preference,
+                                cublasLtMatmulPreferenceAttributes_t attribute, const Visit& with) {
   if (!preference) return CUBLAS_STATUS_INVALID_VALUE;
   switch (attribute) {
     case CUBLASLT_MATMUL_PREF_SEARCH_MODE: return with(preference->search_mode);
@@ -50,7 +50,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     const void* buf, size_t sizeInBytes) {
   static EntryPoint entry("cublasLtMatmulPreferenceSetAttribute");
   return entry.call([&]() -> cublasStatus_t {
-    return visit(of(pref), attr, SetFrom{buf, sizeInBytes});
+    return visit_preference(of(pref), attr, SetFrom{buf, sizeInBytes});
   });
 }
 
@@ -60,6 +60,6 @@ cublasStatus_t cublasLtMatmulPreferenceGetAttribute(cublasLtMatmulPreference_t p
                                                     size_t* sizeWritten) {
   static EntryPoint entry("cublasLtMatmulPreferenceGetAttribute");
   return entry.call([&]() -> cublasStatus_t {
-    return visit(of(pref), attr, GetInto{buf, sizeInBytes, sizeWritten});
+    return visit_preference(of(pref), attr, GetInto{buf, sizeInBytes, sizeWritten});
   });
 }

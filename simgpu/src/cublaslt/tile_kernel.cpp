@@ -45,7 +45,7 @@ void multiply_anywhere(std::int64_t depth, const Sum* a, const Sum* b, Sum* sums
 
 /// The widest kernel that this processor runs.
 template <class Sum>
-Kernel<Sum> choose() {
+Kernel<Sum> widest_kernel() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) return multiply_avx512<Sum>;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_avx2<Sum>;
@@ -57,13 +57,13 @@ Kernel<Sum> choose() {
 
 void multiply_tile(std::int64_t depth, const float* a, const float* b, float* sums,
                    std::int64_t stride) {
-  static const Kernel<float> kernel = choose<float>();
+  static const Kernel<float> kernel = widest_kernel<float>();
   kernel(depth, a, b, sums, stride);
 }
 
 void multiply_tile(std::int64_t depth, const double* a, const double* b, double* sums,
                    std::int64_t stride) {
-  static const Kernel<double> kernel = choose<double>();
+  static const Kernel<double> kernel = widest_kernel<double>();
   kernel(depth, a, b, sums, stride);
 }
 

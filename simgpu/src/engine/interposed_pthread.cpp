@@ -65,7 +65,7 @@ int waiting(Real<Function>& real, pthread_mutex_t* mutex, Arguments... arguments
 }
 
 // Where the end of a thread is left for those that join it.
-const void* place_of(pthread_t thread) { return reinterpret_cast<const void*>(thread); }
+const void* end_place_of(pthread_t thread) { return reinterpret_cast<const void*>(thread); }
 
 struct NewThread {
   void* (*body)(void*);
@@ -76,7 +76,7 @@ struct NewThread {
 
 void* run_thread(void* data) {
   struct AtEnd {
-    ~AtEnd() { ThreadStart::end(place_of(pthread_self())); }
+    ~AtEnd() { ThreadStart::end(end_place_of(pthread_self())); }
   };
   const std::unique_ptr<NewThread> thread(static_cast<NewThread*>(data));
   thread->start.begin();
@@ -206,7 +206,7 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
 
 int pthread_join(pthread_t thread, void** result) {
   const int status = real_join(thread, result);
-  if (status == 0) take_clock_from(place_of(thread));
+  if (status == 0) take_clock_from(end_place_of(thread));
   return status;
 }
 

@@ -5,7 +5,7 @@
 namespace simgpu {
 namespace {
 
-std::string text_of(const dim3& extent) {
+std::string extent_text(const dim3& extent) {
   return std::to_string(extent.x) + " x " + std::to_string(extent.y) + " x " +
          std::to_string(extent.z);
 }
@@ -22,13 +22,13 @@ std::optional<Refusal> refusal_of(const LaunchShape& shape, const void* kernel) 
   const dim3 most_blocks(Limits::grid_x, Limits::grid_y, Limits::grid_z);
   const dim3 most_threads(Limits::block_x, Limits::block_y, Limits::block_z);
   if (!within(shape.grid, most_blocks))
-    return Refusal{
-        cudaErrorInvalidConfiguration,
-        "a grid of " + text_of(shape.grid) + " blocks; allowed are 1 to " + text_of(most_blocks)};
+    return Refusal{cudaErrorInvalidConfiguration, "a grid of " + extent_text(shape.grid) +
+                                                      " blocks; allowed are 1 to " +
+                                                      extent_text(most_blocks)};
   if (!within(shape.block, most_threads) || shape.threads() > Limits::block_threads)
     return Refusal{cudaErrorInvalidConfiguration,
-                   "blocks of " + text_of(shape.block) + " threads; allowed are 1 to " +
-                       text_of(most_threads) + " and " + std::to_string(Limits::block_threads) +
+                   "blocks of " + extent_text(shape.block) + " threads; allowed are 1 to " +
+                       extent_text(most_threads) + " and " + std::to_string(Limits::block_threads) +
                        " in all"};
   const std::size_t most_shared = dynamic_shared_limit(kernel);
   if (shape.shared_bytes > most_shared)

@@ -18,7 +18,7 @@ namespace simgpu {
 namespace {
 
 /// Freed ranges whose addresses are not used again yet.
-constexpr std::size_t quarantined = 4096;
+constexpr std::size_t quarantined_allocations = 4096;
 
 std::size_t charged(std::size_t bytes) { return (bytes + 511) / 512 * 512; }
 
@@ -124,7 +124,7 @@ void Allocations::put_away(Allocation allocation) {
   }
   freed_order_.push_back(allocation.pages);
   freed_.emplace(allocation.pages, std::move(allocation));
-  if (freed_order_.size() <= quarantined) return;
+  if (freed_order_.size() <= quarantined_allocations) return;
   const auto oldest = freed_.extract(freed_order_.front()).mapped();
   freed_order_.pop_front();
   decommit_pages(pages_of(oldest), oldest.page_bytes);

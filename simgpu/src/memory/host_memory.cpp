@@ -5,11 +5,6 @@
 #include "memory/layout.hpp"
 
 namespace simgpu {
-namespace {
-
-std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
-
-}  // namespace
 
 HostMemory& HostMemory::instance() {
   static HostMemory& memory = *new HostMemory();
@@ -18,7 +13,7 @@ HostMemory& HostMemory::instance() {
 
 cudaError_t HostMemory::add(const HostRange& range) {
   const std::lock_guard lock(mutex_);
-  const std::uintptr_t begin = number(range.data);
+  const std::uintptr_t begin = number_of(range.data);
   const auto next = ranges_.lower_bound(begin);
   const bool overlaps_next = next != ranges_.end() && next->first < begin + range.bytes;
   const bool overlaps_previous =
@@ -30,15 +25,15 @@ cudaError_t HostMemory::add(const HostRange& range) {
 
 bool HostMemory::remove(const void* data) {
   const std::lock_guard lock(mutex_);
-  return ranges_.erase(number(data)) == 1;
+  return ranges_.erase(number_of(data)) == 1;
 }
 
 std::optional<HostRange> HostMemory::find(const void* address) const {
   const std::lock_guard lock(mutex_);
-  const auto after = ranges_.upper_bound(number(address));
+  const auto after = ranges_.upper_bound(number_of(address));
   if (after == ranges_.begin()) return std::nullopt;
   const auto& [begin, range] = *std::prev(after);
-  return number(address) < begin + range.bytes ? std::optional(range) : std::nullopt;
+  return number_of(address) < begin + range.bytes ? std::optional(range) : std::nullopt;
 }
 
 bool is_pageable(const void* address) {

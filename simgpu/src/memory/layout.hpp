@@ -26,15 +26,19 @@ struct Layout {
   static constexpr std::size_t bits_bytes = bytes / 8 + 4096;
 };
 
+/// An address as a number.
+inline std::uintptr_t number_of(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address);
+}
+
 /// True for addresses that belong to any device or to pinned memory, allocated or not.
 inline bool is_tracked(const void* address) {
-  return reinterpret_cast<std::uintptr_t>(address) - Layout::begin < Layout::bytes;
+  return number_of(address) - Layout::begin < Layout::bytes;
 }
 
 /// The device of a tracked address, or Layout::pinned_slot.
 inline int slot_of(const void* address) {
-  return static_cast<int>((reinterpret_cast<std::uintptr_t>(address) - Layout::begin) >>
-                          Layout::slot_bits);
+  return static_cast<int>((number_of(address) - Layout::begin) >> Layout::slot_bits);
 }
 
 }  // namespace simgpu

@@ -3,12 +3,9 @@
 #include <iterator>
 #include <utility>
 
+#include "memory/layout.hpp"
+
 namespace simgpu {
-namespace {
-
-std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
-
-}  // namespace
 
 Names& Names::instance() {
   static Names& names = *new Names();
@@ -18,21 +15,21 @@ Names& Names::instance() {
 void Names::set(const void* data, std::size_t bytes, std::string name) {
   if (bytes == 0) return;
   const std::lock_guard lock(mutex_);
-  erase(number(data), number(data) + bytes);
-  names_.emplace(number(data), Named{number(data) + bytes, std::move(name)});
+  erase(number_of(data), number_of(data) + bytes);
+  names_.emplace(number_of(data), Named{number_of(data) + bytes, std::move(name)});
 }
 
 std::string Names::of(const void* address) const {
   const std::lock_guard lock(mutex_);
-  const auto after = names_.upper_bound(number(address));
+  const auto after = names_.upper_bound(number_of(address));
   if (after == names_.begin()) return {};
   const Named& named = std::prev(after)->second;
-  return number(address) < named.end ? named.name : std::string();
+  return number_of(address) < named.end ? named.name : std::string();
 }
 
 void Names::forget(const void* data, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (!names_.empty()) erase(number(data), number(data) + bytes);
+  if (!names_.empty()) erase(number_of(data), number_of(data) + bytes);
 }
 
 void Names::erase(std::uintptr_t begin, std::uintptr_t end) {

@@ -10,12 +10,11 @@
 #include "memory/contents.hpp"
 #include "memory/describe.hpp"
 #include "memory/device_side.hpp"
+#include "memory/layout.hpp"
 #include "memory/patterns.hpp"
 
 namespace simgpu {
 namespace {
-
-std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
 std::optional<PoolBlock> copy_of(const PoolBlock* block) {
   return block ? std::optional(*block) : std::nullopt;
@@ -37,7 +36,7 @@ const std::byte* damage_of(const PoolBlock& block) {
   return at ? guard_of(block) + *at : nullptr;
 }
 
-std::string damage_text(const PoolBlock& block, const std::byte* damage) {
+std::string pool_damage_text(const PoolBlock& block, const std::byte* damage) {
   return "the guard behind memory was overwritten: " + describe_in(block.block, damage);
 }
 
@@ -68,7 +67,7 @@ std::optional<PoolBlock> PoolBlocks::find(const void* address) const {
 
 bool PoolBlocks::serves_pool(const void* data) const {
   const std::lock_guard lock(mutex_);
-  return host_pools_.contains(number(data));
+  return host_pools_.contains(number_of(data));
 }
 
 /// The allocation belongs to the blocks of a pool from now on: what lies between them is nobody's.
@@ -105,7 +104,7 @@ void PoolBlocks::freed_on_device(const void* data, const CallSite& site) {
   if (!block) return;
   Contents::instance().forget(data, block->capacity);
   if (const std::byte* damage = damage_of(*block))
-    report(Finding::out_of_bounds, damage_text(*block, damage));
+    report(Finding::out_of_bounds, pool_damage_text(*block, damage));
   close(data, block->capacity);
 }
 
@@ -123,7 +122,7 @@ std::vector<std::string> PoolBlocks::mend_guards(std::optional<int> device) {
     }
   }
   std::vector<std::string> texts;
-  for (const auto& [block, damage] : damaged) texts.push_back(damage_text(block, damage));
+  for (const auto& [block, damage] : damaged) texts.push_back(pool_damage_text(block, damage));
   return texts;
 }
 
@@ -134,12 +133,12 @@ std::optional<PoolBlock> PoolBlocks::find_on_device(const void* address) const {
 
 bool PoolBlocks::serves_pool_on_device(const void* data) const {
   const std::lock_guard lock(mutex_);
-  return device_pools_.contains(number(data));
+  return device_pools_.contains(number_of(data));
 }
 
 std::optional<LiveRange> PoolBlocks::live_range(const void* data, const void* address) const {
   const std::lock_guard lock(mutex_);
-  if (!device_pools_.contains(number(data))) return std::nullopt;
+  if (!device_pools_.contains(number_of(data))) return std::nullopt;
   const PoolBlock* block = on_device_.find(address);
   if (!block || !block->live) return LiveRange{};
   return LiveRange{block->begin(), block->begin() + block->block.bytes};
@@ -147,21 +146,21 @@ std::optional<LiveRange> PoolBlocks::live_range(const void* data, const void* ad
 
 void PoolBlocks::forget_on_device(const void* data, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  device_pools_.erase(number(data));
-  on_device_.forget(number(data), number(data) + bytes);
+  device_pools_.erase(number_of(data));
+  on_device_.forget(number_of(data), number_of(data) + bytes);
 }
 
 void PoolBlocks::forget_blocks(const void* data, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  on_device_.forget(number(data), number(data) + bytes);
-  on_host_.forget(number(data), number(data) + bytes);
+  on_device_.forget(number_of(data), number_of(data) + bytes);
+  on_host_.forget(number_of(data), number_of(data) + bytes);
 }
 
 void PoolBlocks::forget(const void* data, std::size_t bytes) {
   forget_on_device(data, bytes);
   const std::lock_guard lock(mutex_);
-  host_pools_.erase(number(data));
-  on_host_.forget(number(data), number(data) + bytes);
+  host_pools_.erase(number_of(data));
+  on_host_.forget(number_of(data), number_of(data) + bytes);
 }
 
 }  // namespace simgpu

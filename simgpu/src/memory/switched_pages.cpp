@@ -5,13 +5,13 @@
 
 #include <sys/mman.h>
 
+#include "memory/layout.hpp"
+
 namespace simgpu {
 namespace {
 
 /// What one fault opens: few faults for large arrays, and few pages for small ones.
 constexpr std::uintptr_t window_bytes = std::uintptr_t{2} << 20;
-
-std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
 void change(std::uintptr_t begin, std::uintptr_t end, int protection) {
   mprotect(reinterpret_cast<void*>(begin), end - begin, protection);
@@ -25,7 +25,7 @@ SwitchedPages& SwitchedPages::instance() {
 }
 
 void SwitchedPages::set_owner(void* pages, std::size_t bytes, Owner owner) {
-  const std::uintptr_t begin = number(pages), end = begin + bytes;
+  const std::uintptr_t begin = number_of(pages), end = begin + bytes;
   const std::lock_guard lock(mutex_);
   take_out(begin, end);
   const bool is_everyones = owner == Owner::everyone;
@@ -35,11 +35,11 @@ void SwitchedPages::set_owner(void* pages, std::size_t bytes, Owner owner) {
 
 void SwitchedPages::forget(void* pages, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  take_out(number(pages), number(pages) + bytes);
+  take_out(number_of(pages), number_of(pages) + bytes);
 }
 
 bool SwitchedPages::open(const void* address, const void* opener) {
-  const std::uintptr_t at = number(address);
+  const std::uintptr_t at = number_of(address);
   const std::lock_guard lock(mutex_);
   const auto found = first_behind(at);
   if (found == ranges_.end() || found->first > at) return false;

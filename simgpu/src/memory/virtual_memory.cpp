@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "memory/bits.hpp"
+#include "memory/layout.hpp"
 #include "memory/pool_blocks.hpp"
 #include "memory/protection.hpp"
 #include "memory/registered_memory.hpp"
@@ -14,13 +15,11 @@ namespace simgpu {
 namespace {
 
 /// Freed ranges of addresses that are not used again yet.
-constexpr std::size_t quarantined = 8;
+constexpr std::size_t quarantined_reservations = 8;
 
 bool is_whole(std::size_t value) { return value > 0 && value % VirtualMemory::granularity == 0; }
 
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
-
-std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
 void set_live(std::uintptr_t begin, std::size_t bytes, bool live) {
   set_bits_of_allocation(Layout::live_bits, pointer(begin), bytes, live);
@@ -71,7 +70,7 @@ CUresult VirtualMemory::free_addresses(CUdeviceptr address, std::size_t bytes) {
 void VirtualMemory::put_away(Reservation gone) {
   const std::lock_guard lock(mutex_);
   freed_.push_back(std::move(gone));
-  if (freed_.size() <= quarantined) return;
+  if (freed_.size() <= quarantined_reservations) return;
   const Reservation& oldest = freed_.front();
   decommit_pages(pointer(oldest.begin), oldest.end - oldest.begin);
   Allocations::instance().give_back_addresses(oldest.placed, oldest.device);
@@ -205,8 +204,8 @@ VirtualMemory::Reservation* VirtualMemory::holding(std::uintptr_t begin, std::si
 
 std::optional<Allocation> VirtualMemory::find(const void* address) const {
   const std::lock_guard lock(mutex_);
-  const Reservation* const reservation = holding(number(address));
-  const auto run = reservation ? reservation->accessible.find(number(address)) : std::nullopt;
+  const Reservation* const reservation = holding(number_of(address));
+  const auto run = reservation ? reservation->accessible.find(number_of(address)) : std::nullopt;
   if (!run) return std::nullopt;
   Allocation found{.pages = run->first,
                    .page_bytes = run->second - run->first,
@@ -216,21 +215,21 @@ std::optional<Allocation> VirtualMemory::find(const void* address) const {
       .bytes = run->second - run->first,
       .device = reservation->device,
       .kind = MemoryKind::device,
-      .created = std::prev(reservation->mappings.upper_bound(number(address)))->second.created};
+      .created = std::prev(reservation->mappings.upper_bound(number_of(address)))->second.created};
   return found;
 }
 
 AllocationBounds VirtualMemory::bounds_of(const void* address) const {
   const std::lock_guard lock(mutex_);
-  const Reservation* const reservation = holding(number(address));
-  const auto run = reservation ? reservation->accessible.find(number(address)) : std::nullopt;
+  const Reservation* const reservation = holding(number_of(address));
+  const auto run = reservation ? reservation->accessible.find(number_of(address)) : std::nullopt;
   if (!run) return {};
   return {run->first, run->second, reservation->begin, reservation->end};
 }
 
 std::optional<VirtualMemory::Gap> VirtualMemory::gap_at(const void* address) const {
   const std::lock_guard lock(mutex_);
-  const std::uintptr_t at = number(address);
+  const std::uintptr_t at = number_of(address);
   const Reservation* const reservation = holding(at);
   if (!reservation || reservation->accessible.find(at)) return std::nullopt;
   std::ostringstream text;

@@ -28,7 +28,7 @@ struct Handles {
   }
 };
 
-[[noreturn]] void refuse(ncclComm_t handle) {
+[[noreturn]] void refuse_handle(ncclComm_t handle) {
   throw Failure(ncclInvalidArgument, handle ? "the communicator was destroyed or aborted before"
                                             : "the communicator is null");
 }
@@ -48,7 +48,7 @@ ncclComm_t make_handle(std::shared_ptr<Communicator> communicator) {
 std::shared_ptr<Communicator> communicator_of(ncclComm_t handle) {
   const std::lock_guard lock(Handles::instance().mutex);
   const auto found = Handles::instance().all.find(handle);
-  if (found == Handles::instance().all.end()) refuse(handle);
+  if (found == Handles::instance().all.end()) refuse_handle(handle);
   return found->second->communicator;
 }
 
@@ -57,7 +57,7 @@ void end_handle(ncclComm_t handle) {
   {
     const std::lock_guard lock(Handles::instance().mutex);
     const auto found = Handles::instance().all.find(handle);
-    if (found == Handles::instance().all.end()) refuse(handle);
+    if (found == Handles::instance().all.end()) refuse_handle(handle);
     owned = std::move(found->second);
     Handles::instance().all.erase(found);
   }

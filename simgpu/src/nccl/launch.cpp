@@ -175,7 +175,7 @@ void Launch::warn_if_long() {
 
 namespace {
 
-void require(cudaError_t status, const char* what) {
+void require_success(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   throw Failure(ncclUnhandledCudaError, std::string(what) + ": " + cudaGetErrorString(status));
 }
@@ -183,11 +183,12 @@ void require(cudaError_t status, const char* what) {
 // An event that orders what comes on `later` after what is on `earlier` now.
 void order(cudaStream_t earlier, cudaStream_t later) {
   cudaEvent_t event = nullptr;
-  require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  require_success(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                  "cudaEventCreateWithFlags");
   cudaError_t status = cudaEventRecord(event, earlier);
   if (status == cudaSuccess) status = cudaStreamWaitEvent(later, event, 0);
   cudaEventDestroy(event);
-  require(status, "joining the streams of a group");
+  require_success(status, "joining the streams of a group");
 }
 
 // The kernel that sends to its own rank is the one that receives.
@@ -214,7 +215,7 @@ void launch(const std::shared_ptr<Communicator>& communicator, std::vector<Argum
   require_pairs_with_itself(*communicator, calls);
   for (cudaStream_t stream : streams) {
     int other = device;
-    if (stream) require(device_of_stream(stream, &other), "the stream of a collective");
+    if (stream) require_success(device_of_stream(stream, &other), "the stream of a collective");
     if (other != device)
       throw Failure(ncclUnhandledCudaError, "a stream of device " + std::to_string(other) +
                                                 " was given to a communicator of device " +
@@ -243,7 +244,7 @@ void launch(const std::shared_ptr<Communicator>& communicator, std::vector<Argum
   if (status != cudaSuccess)
     communicator->fail(ncclUnhandledCudaError, std::string("a collective could not be queued: ") +
                                                    cudaGetErrorString(status));
-  require(status, "queueing a collective");
+  require_success(status, "queueing a collective");
   if (is_captured && has_collectives) communicator->meet_for_capture();
   for (std::size_t i = 1; i < streams.size(); ++i) order(streams[0], streams[i]);
 }

@@ -29,7 +29,7 @@ bool is_in_place(const Arguments& call, int rank) {
   }
 }
 
-std::string describe(const Arguments& call, const Access& access) {
+std::string describe_access(const Arguments& call, const Access& access) {
   return std::string("nccl") + call.signature.name() + (access.writes ? " writes " : " reads ") +
          std::to_string(access.bytes) + " bytes at " + describe_address(access.data);
 }
@@ -46,7 +46,7 @@ std::string overlap_of(const std::vector<Arguments>& calls, int rank, int size) 
         for (const Access& other : accesses[j]) {
           const bool is_itself = i == j && one.writes == other.writes;
           if (is_itself || !(one.writes || other.writes) || !overlap(one, other)) continue;
-          return "  " + describe(calls[i], one) + "\n  " + describe(calls[j], other) +
+          return "  " + describe_access(calls[i], one) + "\n  " + describe_access(calls[j], other) +
                  (i == j ? "\n  they overlap, and not as in a call in place"
                          : "\n  they overlap, and calls of a group have no order");
         }
@@ -59,7 +59,7 @@ std::string misaligned_of(const std::vector<Arguments>& calls, int rank, int siz
     const std::size_t element = size_of(static_cast<ncclDataType_t>(call.signature.type));
     for (const Access& access : accesses_of(call, rank, size))
       if (reinterpret_cast<std::uintptr_t>(access.data) % element != 0)
-        return "  " + describe(call, access) + "\n  the address is no multiple of the " +
+        return "  " + describe_access(call, access) + "\n  the address is no multiple of the " +
                std::to_string(element) + " bytes of an element";
   }
   return {};

@@ -78,7 +78,8 @@ cudaStreamCaptureStatus status_of(const CUstream_st& stream) {
 }
 
 /// The stream of a handle, and whether it captures. The machine is locked.
-cudaError_t look_up(cudaStream_t handle, CUstream_st** stream, cudaStreamCaptureStatus* status) {
+cudaError_t look_up_capture(cudaStream_t handle, CUstream_st** stream,
+                            cudaStreamCaptureStatus* status) {
   *stream = Machine::instance().find(handle);
   if (*stream == nullptr) return cudaErrorInvalidResourceHandle;
   if (status == nullptr) return cudaErrorInvalidValue;
@@ -111,7 +112,8 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
   return entry.call([&] {
     const auto lock = simgpu::Machine::instance().lock();
     CUstream_st* found = nullptr;
-    if (const auto refused = simgpu::look_up(stream, &found, status); refused != cudaSuccess)
+    if (const auto refused = simgpu::look_up_capture(stream, &found, status);
+        refused != cudaSuccess)
       return refused;
     if (edges != nullptr) *edges = nullptr;
     if (*status != cudaStreamCaptureStatusActive) return cudaSuccess;
@@ -128,7 +130,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   return entry.call([&] {
     const auto lock = simgpu::Machine::instance().lock();
     CUstream_st* found = nullptr;
-    return simgpu::look_up(stream, &found, status);
+    return simgpu::look_up_capture(stream, &found, status);
   });
 }
 

@@ -31,8 +31,6 @@ std::uint32_t host_hash() {
   return static_cast<std::uint32_t>(std::hash<std::string_view>{}(name));
 }
 
-bool exists(int device) { return device >= 0 && device < options().devices; }
-
 int attribute_of(cudaDeviceAttr attribute, int visible) {
   const int device = first_device() + visible;  // as the host counts, for its address on the bus
   switch (attribute) {
@@ -97,6 +95,8 @@ void fill_identity(cudaDeviceProp& to, int device) {
 }  // namespace
 
 int current_device() { return device_of_thread; }
+
+bool exists(int device) { return device >= 0 && device < options().devices; }
 
 int exchange_current_device(int device) { return std::exchange(device_of_thread, device); }
 

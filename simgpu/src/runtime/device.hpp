@@ -8,4 +8,7 @@ namespace simgpu {
 inline constexpr int least_priority = 0;
 inline constexpr int greatest_priority = -5;
 
+/// True if there is such a device.
+bool exists(int device);
+
 }  // namespace simgpu

@@ -33,7 +33,8 @@ const DriverFunction driver_functions[] = {
 };
 #undef SIMGPU_DRIVER_FUNCTION
 
-cudaDriverEntryPointQueryResult look_up(std::string_view name, unsigned version, void** function) {
+cudaDriverEntryPointQueryResult look_up_function(std::string_view name, unsigned version,
+                                                 void** function) {
   for (const DriverFunction& known : driver_functions) {
     if (known.name != name) continue;
     if (version < static_cast<unsigned>(known.since))
@@ -57,7 +58,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, 
     if (!name || !function || flags > cudaEnablePerThreadDefaultStream || version > CUDART_VERSION)
       return cudaErrorInvalidValue;
     *function = nullptr;
-    const cudaDriverEntryPointQueryResult result = simgpu::look_up(name, version, function);
+    const cudaDriverEntryPointQueryResult result =
+        simgpu::look_up_function(name, version, function);
     if (found) *found = result;
     return cudaSuccess;
   });

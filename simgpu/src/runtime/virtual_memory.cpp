@@ -10,6 +10,7 @@
 #include "engine/host.hpp"
 #include "memory/address_space.hpp"
 #include "memory/names.hpp"
+#include "runtime/device.hpp"
 #include "runtime/pool_observer.hpp"
 
 /// @file
@@ -17,8 +18,6 @@
 
 namespace simgpu {
 namespace {
-
-bool exists(int device) { return device >= 0 && device < options().devices; }
 
 void* pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 

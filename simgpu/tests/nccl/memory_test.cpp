@@ -7,7 +7,7 @@ namespace {
 using testing::DeviceArray;
 using testing::Rank;
 
-constexpr std::size_t count = 64;
+constexpr std::size_t fresh_count = 64;
 
 /// Memory that nothing has written yet.
 class FreshMemory {
@@ -25,16 +25,17 @@ class FreshMemory {
 TEST(NcclMemory, ResultsAreInitialized) {
   testing::Findings findings;
   testing::with_threads(2, [](Rank& self) {
-    const DeviceArray<float> own(std::vector<float>(count, 1.0f));
-    const FreshMemory all(2 * count * sizeof(float));
-    ASSERT_EQ(
-        ncclAllGather(own.data(), all.data(), count, ncclFloat32, self.communicator, self.stream),
-        ncclSuccess);
+    const DeviceArray<float> own(std::vector<float>(fresh_count, 1.0f));
+    const FreshMemory all(2 * fresh_count * sizeof(float));
+    ASSERT_EQ(ncclAllGather(own.data(), all.data(), fresh_count, ncclFloat32, self.communicator,
+                            self.stream),
+              ncclSuccess);
     self.synchronize();
-    std::vector<float> values(2 * count);
-    ASSERT_EQ(cudaMemcpy(values.data(), all.data(), 2 * count * sizeof(float), cudaMemcpyDefault),
-              cudaSuccess);
-    EXPECT_EQ(values, std::vector<float>(2 * count, 1.0f));
+    std::vector<float> values(2 * fresh_count);
+    ASSERT_EQ(
+        cudaMemcpy(values.data(), all.data(), 2 * fresh_count * sizeof(float), cudaMemcpyDefault),
+        cudaSuccess);
+    EXPECT_EQ(values, std::vector<float>(2 * fresh_count, 1.0f));
   });
   EXPECT_EQ(findings.text(), "");
 }
@@ -42,11 +43,12 @@ TEST(NcclMemory, ResultsAreInitialized) {
 TEST(NcclMemory, AContributionThatNothingWroteIsReported) {
   testing::Findings findings;
   testing::with_threads(2, [](Rank& self) {
-    const FreshMemory data(count * sizeof(float));
+    const FreshMemory data(fresh_count * sizeof(float));
     if (self.rank == 1) {
-      ASSERT_EQ(cudaMemsetAsync(data.data(), 0, count * sizeof(float), self.stream), cudaSuccess);
+      ASSERT_EQ(cudaMemsetAsync(data.data(), 0, fresh_count * sizeof(float), self.stream),
+                cudaSuccess);
     }
-    ASSERT_EQ(ncclAllReduce(data.data(), data.data(), count, ncclFloat32, ncclSum,
+    ASSERT_EQ(ncclAllReduce(data.data(), data.data(), fresh_count, ncclFloat32, ncclSum,
                             self.communicator, self.stream),
               ncclSuccess);
     self.synchronize();
@@ -75,14 +77,14 @@ TEST(NcclMemory, ABufferThatIsTooShortIsReportedAndNoErrorOfTheDevice) {
 TEST(NcclMemory, ABufferAtAnOddAddressIsReported) {
   testing::Findings findings;
   testing::with_threads(1, [](Rank& self) {
-    const DeviceArray<float> data(std::vector<float>(count, 1.0f));
+    const DeviceArray<float> data(std::vector<float>(fresh_count, 1.0f));
     char* const odd = reinterpret_cast<char*>(data.data()) + 2;
-    ASSERT_EQ(
-        ncclAllReduce(odd, odd, count - 1, ncclFloat32, ncclSum, self.communicator, self.stream),
-        ncclSuccess);
-    ASSERT_EQ(
-        ncclAllReduce(odd, odd, count - 1, ncclFloat16, ncclSum, self.communicator, self.stream),
-        ncclSuccess);
+    ASSERT_EQ(ncclAllReduce(odd, odd, fresh_count - 1, ncclFloat32, ncclSum, self.communicator,
+                            self.stream),
+              ncclSuccess);
+    ASSERT_EQ(ncclAllReduce(odd, odd, fresh_count - 1, ncclFloat16, ncclSum, self.communicator,
+                            self.stream),
+              ncclSuccess);
     self.synchronize();
   });
   EXPECT_TRUE(findings.only(Finding::misaligned, "no multiple of the 4 bytes of an element"))

@@ -13,8 +13,8 @@ namespace {
 using testing::DeviceArray;
 using testing::Rank;
 
-constexpr std::size_t count = 1024;  // a page of floats
-constexpr std::size_t bytes = count * sizeof(float);
+constexpr std::size_t page_count = 1024;  // a page of floats
+constexpr std::size_t bytes = page_count * sizeof(float);
 
 using Array = DeviceArray<float>;
 
@@ -33,10 +33,10 @@ void* registered(const Rank& self, const Array& array) {
   return handle;
 }
 
-Array ones() { return Array(std::vector<float>(count, 1.0f)); }
+Array ones() { return Array(std::vector<float>(page_count, 1.0f)); }
 
 void add_up(const Rank& self, const Array& array) {
-  ASSERT_EQ(ncclAllReduce(array.data(), array.data(), count, ncclFloat32, ncclSum,
+  ASSERT_EQ(ncclAllReduce(array.data(), array.data(), page_count, ncclFloat32, ncclSum,
                           self.communicator, self.stream),
             ncclSuccess);
 }
@@ -60,7 +60,7 @@ TEST_F(NcclRegistration, IsForCallsBetweenItAndDeregistration) {
 
 TEST_F(NcclRegistration, OfMemoryThatIsFreedIsReported) {
   testing::with_threads(1, [](Rank& self) {
-    auto array = std::make_unique<Array>(std::vector<float>(count, 1.0f));
+    auto array = std::make_unique<Array>(std::vector<float>(page_count, 1.0f));
     void* const handle = registered(self, *array);
     array.reset();
     EXPECT_EQ(ncclCommDeregister(self.communicator, handle), ncclSuccess);

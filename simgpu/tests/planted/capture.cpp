@@ -6,6 +6,7 @@
 #include "lockstep/tensor/factories.hpp"
 #include "lockstep/train/step_graph.hpp"
 #include "planted/graph.hpp"
+#include "planted/options.hpp"
 #include "planted/programs.hpp"
 #include "planted/streams.hpp"
 #include "planted/switch.hpp"
@@ -17,8 +18,6 @@ namespace planted {
 namespace {
 
 using namespace lockstep;
-
-const TensorOptions f32{.dtype = DType::f32, .device = cuda(0)};
 
 /// Values, and their squares in memory that is there before the capture.
 struct Step {

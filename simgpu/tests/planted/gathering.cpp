@@ -14,7 +14,7 @@ namespace {
 
 using namespace lockstep;
 
-constexpr std::int64_t shard_size = 64;
+constexpr std::int64_t parameters_per_rank = 64;
 
 // --- Megatron-LM pull request 4609: the all-gather of the parameters borrows the gradients' memory
 // as the buffer that it receives into. Backward adds gradients to what that memory holds, so it has
@@ -25,13 +25,13 @@ class Bucket {
   explicit Bucket(const CommunicatorPtr& group)
       : group_(group),
         options_{.dtype = DType::f32, .device = group->device()},
-        parameters_(ones({2 * shard_size}, options_)),
-        main_grad_(zeros({2 * shard_size}, options_)) {
+        parameters_(ones({2 * parameters_per_rank}, options_)),
+        main_grad_(zeros({2 * parameters_per_rank}, options_)) {
     name_memory(main_grad_.data_ptr(), main_grad_.nbytes(), "main_grad");
   }
 
   void gather_parameters() {
-    const Tensor own = parameters_.slice(0, 0, shard_size).clone();
+    const Tensor own = parameters_.slice(0, 0, parameters_per_rank).clone();
     group_
         ->all_gather({own.data_ptr(), own.numel(), own.dtype()},
                      {main_grad_.data_ptr(), main_grad_.numel(), main_grad_.dtype()})
@@ -40,7 +40,7 @@ class Bucket {
     finish_borrowing();
   }
 
-  void backward() { main_grad_.add_(ones({2 * shard_size}, options_)); }
+  void backward() { main_grad_.add_(ones({2 * parameters_per_rank}, options_)); }
 
  private:
   // The borrower is done: what it leaves behind is no gradient.

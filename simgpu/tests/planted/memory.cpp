@@ -5,6 +5,7 @@
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "memory/upstream.hpp"
+#include "planted/options.hpp"
 #include "planted/programs.hpp"
 #include "planted/streams.hpp"
 #include "planted/switch.hpp"
@@ -18,7 +19,6 @@ namespace {
 using namespace lockstep;
 
 const Device gpu = cuda(0);
-const TensorOptions f32{.dtype = DType::f32, .device = gpu};
 
 // A temporary result that a side stream copies; it goes back to the pool at the end.
 void copy_on_side_stream(StreamRef side, const Tensor& target) {

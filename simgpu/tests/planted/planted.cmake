@@ -26,6 +26,9 @@ function(lockstep_plant target file)
        CONTENT "#include \"planted/switch.hpp\"\n#line 1 \"${file}\"\n${source}")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${file}")
   target_sources(${target} PRIVATE "${copy}")
+  # An object of its own in the library: what is planted takes its place, and that of no other file.
+  set_source_files_properties("${PROJECT_SOURCE_DIR}/${file}" TARGET_DIRECTORY lockstep
+                              PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 file(GLOB planted_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*.cpp")

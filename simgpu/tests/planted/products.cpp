@@ -2,6 +2,7 @@
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "planted/options.hpp"
 #include "planted/programs.hpp"
 #include "planted/switch.hpp"
 
@@ -12,8 +13,6 @@ namespace planted {
 namespace {
 
 using namespace lockstep;
-
-const TensorOptions f32{.dtype = DType::f32, .device = cuda(0)};
 
 // A product of matrices whose rows are as long as they look.
 Tensor product_of_packed_rows() {

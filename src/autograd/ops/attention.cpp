@@ -48,16 +48,16 @@ std::array<Tensor, 3> empty_gradients(const Tensor& q, const Tensor& k, const Te
 }
 
 /// What attention reads: heads, and a mask over all scores or none.
-struct Operands {
+struct AttentionOperands {
   Tensor q, k, v, mask;
   kernels::AttentionOptions options;
 };
 
 /// A floating mask is taken in the dtype that mixed precision gave the operands.
 /// @throws InvalidArgument or Unsupported for a mask that does not fit.
-Operands operands_of(std::string_view op, const Tensor& q, const Tensor& k, const Tensor& v,
-                     const AttentionOptions& options) {
-  Operands of{
+AttentionOperands operands_of(std::string_view op, const Tensor& q, const Tensor& k,
+                              const Tensor& v, const AttentionOptions& options) {
+  AttentionOperands of{
       .q = q,
       .k = k,
       .v = v,
@@ -77,7 +77,7 @@ Operands operands_of(std::string_view op, const Tensor& q, const Tensor& k, cons
 }
 
 /// @return what backward needs of the scores.
-Tensor attend(const Operands& of, const Tensor& out) {
+Tensor attend(const AttentionOperands& of, const Tensor& out) {
   const Tensor lse = empty({of.q.size(0), of.q.size(1), of.q.size(2)},
                            {statistics_dtype(of.q.dtype()), of.q.device()});
   backend_of(of.q).attention.forward({.out = out.view(),
@@ -97,7 +97,7 @@ struct Result {
 };
 
 /// Writes the gradients of queries, keys and values.
-void attend_backward(const Operands& of, const Result& result,
+void attend_backward(const AttentionOperands& of, const Result& result,
                      const std::array<Tensor, 3>& gradients) {
   backend_of(of.q).attention.backward({.dq = gradients[0].view(),
                                        .dk = gradients[1].view(),
@@ -145,7 +145,8 @@ Tensor scaled_dot_product_attention(const Tensor& q_in, const Tensor& k_in, cons
   const OpCall call(ops::scaled_dot_product_attention, q_in, k_in, v_in);
   check_shapes(q_in, k_in, v_in);
   const auto operand = [&](std::size_t i) { return no_grad([&] { return dense_last(call[i]); }); };
-  const Operands of = operands_of(call.name(), operand(0), operand(1), operand(2), options);
+  const AttentionOperands of =
+      operands_of(call.name(), operand(0), operand(1), operand(2), options);
   Tensor out =
       empty_heads({of.q.size(0), of.q.size(1), of.q.size(2), of.v.size(3)}, of.q.options());
   const Tensor lse = attend(of, out);
@@ -154,7 +155,7 @@ Tensor scaled_dot_product_attention(const Tensor& q_in, const Tensor& k_in, cons
       out, [q = SavedTensor(of.q), k = SavedTensor(of.k), v = SavedTensor(of.v),
             mask = SavedTensor(of.mask), options = of.options, out = SavedTensor::of_result(out),
             lse = SavedTensor(lse)](const Tensor& dy, InputGradients& inputs) {
-        const Operands again{q.get(), k.get(), v.get(), mask.get(), options};
+        const AttentionOperands again{q.get(), k.get(), v.get(), mask.get(), options};
         auto gradients = empty_gradients(again.q, again.k, again.v);
         attend_backward(again, {out.get(), lse.get(), dense_last(dy)}, gradients);
         for (std::size_t i = 3; i-- > 0;) inputs.set(i, std::move(gradients[i]));
@@ -200,7 +201,7 @@ Tensor self_attention(const Tensor& qkv_in, std::int64_t heads, const AttentionO
       " heads; expected [N, T, 3 * features], features a multiple of the heads");
   const Tensor qkv = call.dense(0);
   const auto [q, k, v] = no_grad([&] { return split_packed(qkv, heads); });
-  const Operands of = operands_of(call.name(), q, k, v, options);
+  const AttentionOperands of = operands_of(call.name(), q, k, v, options);
   const Tensor out = empty({qkv.size(0), qkv.size(1), qkv.size(2) / 3}, qkv.options());
   const Tensor lse = attend(of, split_heads(out, heads));
   if (!call.recording()) return out;

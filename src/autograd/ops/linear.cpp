@@ -70,7 +70,7 @@ void write_parameter_gradients(InputGradients& inputs, const Tensor& dy, const T
 struct LinearBackward;
 
 /// The operands of a linear layer, as its product takes them.
-struct Layer {
+struct LinearLayer {
   Tensor x;  ///< [rows, in]
   Tensor weight, bias;
   Shape out;  ///< shape of the output
@@ -85,7 +85,8 @@ struct Layer {
 };
 
 /// Not recorded. @throws InvalidArgument for shapes or dtypes that do not fit.
-Layer layer_of(std::string_view op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+LinearLayer linear_layer_of(std::string_view op, const Tensor& x, const Tensor& weight,
+                            const Tensor& bias) {
   LOCKSTEP_CHECK(weight.dim() == 2 && x.dim() >= 1 && x.size(-1) == weight.size(1), InvalidArgument,
                  op, ": input of shape ", x.shape(), " does not fit a weight of shape ",
                  weight.shape(), " (out, in)");
@@ -151,7 +152,7 @@ struct AddProductBackward {
   }
 };
 
-LinearBackward Layer::backward(const Tensor& before_gelu) const {
+LinearBackward LinearLayer::backward(const Tensor& before_gelu) const {
   return {SavedTensor(x), SavedTensor(weight), x.dtype(), SavedTensor(before_gelu),
           before_gelu.defined()};
 }
@@ -184,7 +185,8 @@ Tensor add_product(const OpCall<4>& call, const Tensor& activated = {}) {
   const Tensor x = factor(activated.defined() ? activated : call[0]);
   const Tensor& addend = call[3];
   const DType dtype = addend.defined() ? addend.dtype() : x.dtype();
-  const Layer layer = layer_of(call.name(), x, factor(call[1]), in_dtype(call[2], dtype));
+  const LinearLayer layer =
+      linear_layer_of(call.name(), x, factor(call[1]), in_dtype(call[2], dtype));
   GemmArguments product = layer.product();
   Tensor dense_addend;
   if (addend.defined()) {
@@ -208,7 +210,8 @@ struct Hidden {
 Hidden hidden_layer(const Tensor& x_in, const MlpWeights& weights) {
   const OpCall call(mlp_op, x_in, weights.hidden_weight, weights.hidden_bias);
   const Tensor x = factor(call[0]);
-  const Layer layer = layer_of(call.name(), x, factor(call[1]), in_dtype(call[2], x.dtype()));
+  const LinearLayer layer =
+      linear_layer_of(call.name(), x, factor(call[1]), in_dtype(call[2], x.dtype()));
   Hidden hidden{.activated = empty(layer.out, x.options()), .before = {}};
   GemmArguments product = layer.product();
   product.epilogue = Epilogue::gelu_bias;
@@ -226,7 +229,7 @@ Hidden hidden_layer(const Tensor& x_in, const MlpWeights& weights) {
 Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in) {
   const OpCall call(ops::linear, x_in, weight_in, bias_in);
   const Tensor& x = call[0];
-  const Layer layer = layer_of(call.name(), x, call[1], call[2]);
+  const LinearLayer layer = linear_layer_of(call.name(), x, call[1], call[2]);
   Tensor out = empty(layer.out, x.options());
   multiply(as_matrix(out), layer.product());
   if (!call.recording()) return out;

@@ -77,7 +77,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta =
 }
 
 /// What losses are computed from.
-struct Operands {
+struct LossOperands {
   Tensor input;    ///< [rows, in]
   Tensor weight;   ///< [columns, in]; 0 from `classes` on
   Tensor bias;     ///< [columns] likewise, or undefined
@@ -98,7 +98,7 @@ struct Gradients {
   bool any() const { return input.defined() || weight.defined() || bias.defined(); }
 };
 
-Gradients make_gradients(const Operands& of, DType input_dtype, bool input, bool weight,
+Gradients make_gradients(const LossOperands& of, DType input_dtype, bool input, bool weight,
                          bool bias) {
   const auto make = [&](bool wanted, const Tensor& like, DType dtype) {
     const TensorOptions options{dtype, like.defined() ? like.device() : Device()};
@@ -110,7 +110,7 @@ Gradients make_gradients(const Operands& of, DType input_dtype, bool input, bool
 }
 
 /// Adds to the gradients what rows from `first` on give, whose logits' gradient is `dlogits`.
-void add_gradients(const Operands& of, const Gradients& to, const Tensor& dlogits,
+void add_gradients(const LossOperands& of, const Gradients& to, const Tensor& dlogits,
                    std::int64_t first) {
   const std::int64_t last = first + dlogits.size(0);
   if (to.input.defined()) multiply(to.input.slice(0, first, last), dlogits, of.weight);
@@ -126,7 +126,7 @@ void add_gradients(const Operands& of, const Gradients& to, const Tensor& dlogit
 
 /// The losses of the rows and what each counts in a mean, [2, rows], chunk by chunk, and gradients
 /// where they are wanted. @param dloss [rows] the losses' gradient; undefined: 1.
-Tensor compute(const Operands& of, const Gradients& gradients, const Tensor& dloss = {}) {
+Tensor compute(const LossOperands& of, const Gradients& gradients, const Tensor& dloss = {}) {
   const TensorOptions statistics{of.statistics(), of.input.device()};
   const Tensor losses = empty({2, of.rows()}, statistics);
   const Tensor buffer = empty({of.chunk, of.columns()}, of.input.options());
@@ -197,10 +197,10 @@ void check(const Tensor& input, const Tensor& weight, const Tensor& targets,
                  options.chunk_rows, " is negative; 0 chooses it");
 }
 
-using Call = OpCall<3>;
+using LossCall = OpCall<3>;
 
-Operands operands_of(const Call& call, const Tensor& targets,
-                     const LinearCrossEntropyOptions& options) {
+LossOperands operands_of(const LossCall& call, const Tensor& targets,
+                         const LinearCrossEntropyOptions& options) {
   const Tensor input = call.dense(0), weight = call.dense(1), bias = call.dense(2);
   const std::int64_t classes = weight.size(0), columns = columns_for(classes, weight);
   const std::int64_t rows = targets.numel();
@@ -215,15 +215,16 @@ Operands operands_of(const Call& call, const Tensor& targets,
 
 /// Losses of all rows. Logits are computed again in backward, which alone knows what gradient each
 /// loss has.
-Tensor losses_of_rows(const Call& call, const Operands& of, const Shape& shape, DType input_dtype) {
+Tensor losses_of_rows(const LossCall& call, const LossOperands& of, const Shape& shape,
+                      DType input_dtype) {
   const Tensor losses = compute(of, {}).select(0, 0).reshape(shape);
   if (!call.recording()) return losses;
   return call.record(losses, [input = SavedTensor(of.input), weight = SavedTensor(of.weight),
                               bias = SavedTensor(of.bias), targets = SavedTensor(of.targets),
                               classes = of.classes, chunk = of.chunk, options = of.options,
                               input_dtype](const Tensor& dloss, InputGradients& inputs) {
-    const Operands again{input.get(), weight.get(), bias.get(), targets.get(),
-                         classes,     chunk,        options};
+    const LossOperands again{input.get(), weight.get(), bias.get(), targets.get(),
+                             classes,     chunk,        options};
     const Gradients unit =
         make_gradients(again, input_dtype, inputs.wanted(0), inputs.wanted(1), inputs.wanted(2));
     compute(again, unit, dloss.contiguous().reshape({again.rows()}));
@@ -239,7 +240,8 @@ Tensor losses_of_rows(const Call& call, const Operands& of, const Shape& shape, 
 
 /// The sum of all losses, or their mean. Gradients of the sum are there after forward, and backward
 /// multiplies them.
-Tensor reduced_loss(const Call& call, const Operands& of, bool mean, const Gradients& unit) {
+Tensor reduced_loss(const LossCall& call, const LossOperands& of, bool mean,
+                    const Gradients& unit) {
   const Tensor totals = sum(compute(of, unit), {1});
   const Tensor total = totals.select(0, 0), counted = mean ? totals.select(0, 1) : Tensor();
   const Tensor loss = mean ? total / counted : total;
@@ -285,12 +287,12 @@ Tensor scaled_loss(const Tensor& input, const Tensor& weight, const Tensor& targ
 Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& targets,
                             const LinearCrossEntropyOptions& options) {
   check(input, weight, targets, options);
-  const Call call(ops::linear_cross_entropy, input, weight, options.bias);
+  const LossCall call(ops::linear_cross_entropy, input, weight, options.bias);
   if (options.reduction != Reduction::none && call.recording() &&
       call.dense(1).dtype() == DType::f16)
     return scaled_loss(input, weight, targets, options);
   const NoGradGuard parts_are_not_recorded;
-  const Operands of = operands_of(call, targets, options);
+  const LossOperands of = operands_of(call, targets, options);
   // As it was given, or in f32, which products can write and from which it is converted to that.
   const DType given = input.dtype(), used = of.input.dtype();
   const DType input_dtype = used == DType::f64 || given == used ? used : DType::f32;

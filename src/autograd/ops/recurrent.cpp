@@ -19,7 +19,7 @@ using namespace autograd;
 enum Operand : std::size_t { x_at, w_ih_at, w_hh_at, b_ih_at, b_hh_at, h_at, c_at };
 
 /// Extents of one layer, and the order of its steps.
-struct Layer {
+struct RecurrentLayer {
   std::int64_t steps, sequences, features, gates;
   bool reverse;
 
@@ -35,14 +35,15 @@ void check_shape(std::string_view op, std::string_view what, const Tensor& tenso
                  " has shape ", tensor.shape(), ", expected ", expected);
 }
 
-Layer layer_of(std::string_view op, std::int64_t gates, const Tensor& x, const Tensor& h,
-               const Tensor& c, const RecurrentWeights& weights, bool reverse) {
+RecurrentLayer recurrent_layer_of(std::string_view op, std::int64_t gates, const Tensor& x,
+                                  const Tensor& h, const Tensor& c, const RecurrentWeights& weights,
+                                  bool reverse) {
   LOCKSTEP_CHECK(x.dim() == 3 && x.size(0) > 0, InvalidArgument, op,
                  ": needs sequences of at least one step, [T, N, in], got shape ", x.shape());
   LOCKSTEP_CHECK(weights.input.defined() && weights.hidden.defined() && weights.hidden.dim() == 2 &&
                      weights.hidden.size(0) > 0,
                  InvalidArgument, op, ": needs weights [", gates, " h, in] and [", gates, " h, h]");
-  const Layer layer{x.size(0), x.size(1), weights.hidden.size(1), gates, reverse};
+  const RecurrentLayer layer{x.size(0), x.size(1), weights.hidden.size(1), gates, reverse};
   const std::int64_t wide = gates * layer.features;
   check_shape(op, "the weight of the input", weights.input, {wide, x.size(2)});
   check_shape(op, "the weight of the state", weights.hidden, {wide, layer.features});
@@ -56,7 +57,7 @@ Layer layer_of(std::string_view op, std::int64_t gates, const Tensor& x, const T
 }
 
 /// A state before the first step: as given, or 0.
-Tensor state_or_zero(const Tensor& given, const Layer& layer, TensorOptions options) {
+Tensor state_or_zero(const Tensor& given, const RecurrentLayer& layer, TensorOptions options) {
   return given.defined() ? given.to(options.dtype).contiguous() : zeros(layer.state(), options);
 }
 
@@ -72,14 +73,14 @@ ArrayView all_rows(const Tensor& tensor) {
   return rows_of(tensor, 0, columns ? tensor.numel() / columns : 0);
 }
 /// One step of a sequence [T, N, columns].
-ArrayView step_of(const Tensor& sequence, const Layer& layer, std::int64_t place) {
+ArrayView step_of(const Tensor& sequence, const RecurrentLayer& layer, std::int64_t place) {
   return rows_of(sequence, place * layer.sequences, layer.sequences);
 }
-ArrayView step_or_absent(const Tensor& sequence, const Layer& layer, std::int64_t place) {
+ArrayView step_or_absent(const Tensor& sequence, const RecurrentLayer& layer, std::int64_t place) {
   return sequence.defined() ? step_of(sequence, layer, place) : ArrayView{};
 }
 
-ArrayView transposed(ArrayView matrix) {
+ArrayView transpose_of(ArrayView matrix) {
   std::swap(matrix.shape[0], matrix.shape[1]);
   std::swap(matrix.strides[0], matrix.strides[1]);
   return matrix;
@@ -126,7 +127,7 @@ void sum_rows(const Tensor& out, const Tensor& rows, bool accumulate) {
 
 /// What backward needs of both kinds of layer.
 struct Saved {
-  Layer layer;
+  RecurrentLayer layer;
   SavedTensor x, w_ih, w_hh, h, y, gates;
 };
 
@@ -134,7 +135,7 @@ struct Saved {
 /// @param dgates of the part of the input [T, N, g h]. @param drecurrent of the state's part.
 void set_gradients(InputGradients& inputs, const Saved& saved, const Tensor& dgates,
                    const Tensor& drecurrent) {
-  const Layer& layer = saved.layer;
+  const RecurrentLayer& layer = saved.layer;
   const Tensor &x = saved.x.get(), &w_ih = saved.w_ih.get(), &w_hh = saved.w_hh.get();
   const Products product(x);
   const auto bias = [&](std::size_t operand, const Tensor& gradient) {
@@ -145,19 +146,19 @@ void set_gradients(InputGradients& inputs, const Saved& saved, const Tensor& dga
   bias(b_ih_at, dgates);
   inputs.write(w_hh_at, w_hh.shape(), gradient_options(inputs, w_hh_at, x),
                [&](const Tensor& out, bool accumulate) {
-                 product(out.view(), transposed(step_of(drecurrent, layer, layer.place(0))),
+                 product(out.view(), transpose_of(step_of(drecurrent, layer, layer.place(0))),
                          all_rows(saved.h.get()), accumulate);
                  // All later steps at once, each with the state of the one before.
                  const std::int64_t later = (layer.steps - 1) * layer.sequences,
                                     one = layer.sequences;
                  const std::int64_t to = layer.reverse ? 0 : one, from = layer.reverse ? one : 0;
                  if (later > 0)
-                   product(out.view(), transposed(rows_of(drecurrent, to, later)),
+                   product(out.view(), transpose_of(rows_of(drecurrent, to, later)),
                            rows_of(saved.y.get(), from, later), 1.0);
                });
   inputs.write(w_ih_at, w_ih.shape(), gradient_options(inputs, w_ih_at, x),
                [&](const Tensor& out, bool accumulate) {
-                 product(out.view(), transposed(all_rows(dgates)), all_rows(x), accumulate);
+                 product(out.view(), transpose_of(all_rows(dgates)), all_rows(x), accumulate);
                });
   inputs.write(x_at, x.shape(), gradient_options(inputs, x_at, x),
                [&](const Tensor& out, bool accumulate) {
@@ -174,7 +175,8 @@ std::pair<Tensor, Tensor> lstm_layer(const Tensor& x_in, const Tensor& h_in, con
                                      const RecurrentWeights& weights, bool reverse) {
   const OpCall call(ops::lstm, x_in, weights.input, weights.hidden, weights.input_bias,
                     weights.hidden_bias, h_in, c_in);
-  const Layer layer = layer_of(call.name(), 4, x_in, h_in, c_in, weights, reverse);
+  const RecurrentLayer layer =
+      recurrent_layer_of(call.name(), 4, x_in, h_in, c_in, weights, reverse);
   const Tensor x = call.dense(x_at), w_ih = call.dense(w_ih_at), w_hh = call.dense(w_hh_at);
   const TensorOptions state_options{statistics_dtype(x.dtype()), x.device()};
   const auto [h, c, bias] = no_grad([&] {
@@ -188,12 +190,12 @@ std::pair<Tensor, Tensor> lstm_layer(const Tensor& x_in, const Tensor& h_in, con
   Tensor outputs[2] = {empty(states.shape(), x.options()), empty(layer.state(), x.options())};
   const Tensor &y = outputs[0], &c_last = outputs[1];
   const Products product(x);
-  product(all_rows(gates), all_rows(x), transposed(w_ih.view()), 0.0, bias);
+  product(all_rows(gates), all_rows(x), transpose_of(w_ih.view()), 0.0, bias);
   ArrayView h_before = h.view(), c_before = c.view();
   for (std::int64_t n = 0; n < layer.steps; ++n) {
     const std::int64_t place = layer.place(n);
     const ArrayView gate = step_of(gates, layer, place);
-    product(gate, h_before, transposed(w_hh.view()), 1.0);
+    product(gate, h_before, transpose_of(w_hh.view()), 1.0);
     const kernels::LstmCellArguments step{.h = step_of(y, layer, place),
                                           .c = step_of(states, layer, place),
                                           .gates = gate,
@@ -209,7 +211,7 @@ std::pair<Tensor, Tensor> lstm_layer(const Tensor& x_in, const Tensor& h_in, con
                               SavedTensor(h), SavedTensor::of_result(y), SavedTensor(gates)},
                 c = SavedTensor(c), states = SavedTensor(states)](std::span<const Tensor> gradients,
                                                                   InputGradients& inputs) {
-        const Layer& steps = saved.layer;
+        const RecurrentLayer& steps = saved.layer;
         const Tensor &kept = states.get(), &activated = saved.gates.get();
         const Tensor dy = dense_gradient(gradients[0]);
         const Tensor dgates = empty(activated.shape(), activated.options());
@@ -243,7 +245,7 @@ Tensor gru_layer(const Tensor& x_in, const Tensor& h_in, const RecurrentWeights&
                  bool reverse) {
   const OpCall call(ops::gru, x_in, weights.input, weights.hidden, weights.input_bias,
                     weights.hidden_bias, h_in);
-  const Layer layer = layer_of(call.name(), 3, x_in, h_in, {}, weights, reverse);
+  const RecurrentLayer layer = recurrent_layer_of(call.name(), 3, x_in, h_in, {}, weights, reverse);
   const Tensor x = call.dense(x_at), w_ih = call.dense(w_ih_at), w_hh = call.dense(w_hh_at);
   const Tensor h = no_grad([&] { return state_or_zero(call[h_at], layer, x.options()); });
   const Tensor b_ih = call.dense(b_ih_at), b_hh = call.dense(b_hh_at);
@@ -253,11 +255,11 @@ Tensor gru_layer(const Tensor& x_in, const Tensor& h_in, const RecurrentWeights&
   const Tensor y = empty({layer.steps, layer.sequences, layer.features}, x.options());
   const Tensor candidates = empty(y.shape(), x.options());
   const Products product(x);
-  product(all_rows(gates), all_rows(x), transposed(w_ih.view()), 0.0, b_ih);
+  product(all_rows(gates), all_rows(x), transpose_of(w_ih.view()), 0.0, b_ih);
   ArrayView h_before = h.view();
   for (std::int64_t n = 0; n < layer.steps; ++n) {
     const std::int64_t place = layer.place(n);
-    product(recurrent.view(), h_before, transposed(w_hh.view()), 0.0, b_hh);
+    product(recurrent.view(), h_before, transpose_of(w_hh.view()), 0.0, b_hh);
     const kernels::GruCellArguments step{.h = step_of(y, layer, place),
                                          .gates = step_of(gates, layer, place),
                                          .candidate = step_of(candidates, layer, place),
@@ -271,7 +273,7 @@ Tensor gru_layer(const Tensor& x_in, const Tensor& h_in, const RecurrentWeights&
       y, [saved = Saved{layer, SavedTensor(x), SavedTensor(w_ih), SavedTensor(w_hh), SavedTensor(h),
                         SavedTensor::of_result(y), SavedTensor(gates)},
           candidates = SavedTensor(candidates)](const Tensor& dy_in, InputGradients& inputs) {
-        const Layer& steps = saved.layer;
+        const RecurrentLayer& steps = saved.layer;
         const Tensor &states = saved.y.get(), &activated = saved.gates.get();
         const Tensor dy = dense_gradient(dy_in);
         const Tensor dgates = empty(activated.shape(), activated.options());

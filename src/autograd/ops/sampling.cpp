@@ -27,7 +27,7 @@ Tensor fine_uniform(const Shape& shape, TensorOptions options, Generator& genera
   return add(coarse, fine, 0x1p-24);
 }
 
-void check_shape(const Tensor& weights, std::int64_t num_samples, bool replacement) {
+void check_multinomial(const Tensor& weights, std::int64_t num_samples, bool replacement) {
   LOCKSTEP_CHECK(weights.dim() == 1 || weights.dim() == 2, InvalidArgument, ops::multinomial.name,
                  ": weights of shape ", weights.shape(),
                  "; they need one dimension, or two for rows");
@@ -77,7 +77,7 @@ void check_drawn(std::int64_t least, std::int64_t largest, DType dtype) {
 Tensor multinomial(const Tensor& weights, std::int64_t num_samples, bool replacement,
                    Generator& generator) {
   const OpCall call(ops::multinomial, weights);
-  check_shape(weights, num_samples, replacement);
+  check_multinomial(weights, num_samples, replacement);
   const NoGradGuard no_recording;
   const Tensor w = weights.to(DType::f64);
   if (w.device().is_cpu()) check_values(w, num_samples, replacement);

@@ -196,7 +196,7 @@ void bias_gradient(const GemmArguments& call, StreamRef stream) {
 constexpr std::int64_t most_products = 1 << 15;
 
 /// The products [first, first + count) of a batch.
-GemmArguments part_of(const GemmArguments& call, std::int64_t first, std::int64_t count) {
+GemmArguments products_of(const GemmArguments& call, std::int64_t first, std::int64_t count) {
   GemmArguments part = call;
   for (ArrayView* view : {&part.out, &part.a, &part.b, &part.addend, &part.aux}) {
     if (!*view) continue;
@@ -248,7 +248,7 @@ void gemm::multiply(const GemmArguments& call, StreamRef stream) {
   const std::int64_t batch = call.out.shape[0];
   if (batch <= most_products) return multiply_part(call, stream);
   for (std::int64_t first = 0; first < batch; first += most_products)
-    multiply_part(part_of(call, first, std::min(most_products, batch - first)), stream);
+    multiply_part(products_of(call, first, std::min(most_products, batch - first)), stream);
 }
 
 }  // namespace lockstep::cuda_kernels

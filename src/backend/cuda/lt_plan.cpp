@@ -52,7 +52,7 @@ cublasComputeType_t compute_type(const LtProblem& problem) {
   return problem.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-cublasLtEpilogue_t gelu_bias(bool keeps_aux) {
+cublasLtEpilogue_t native_gelu_bias(bool keeps_aux) {
   if (keeps_aux) return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
   return CUBLASLT_EPILOGUE_GELU_BIAS;
 }
@@ -60,7 +60,7 @@ cublasLtEpilogue_t gelu_bias(bool keeps_aux) {
 cublasLtEpilogue_t native(const LtProblem& problem) {
   switch (problem.epilogue) {
     case Epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
-    case Epilogue::gelu_bias: return gelu_bias(problem.keeps_aux);
+    case Epilogue::gelu_bias: return native_gelu_bias(problem.keeps_aux);
     case Epilogue::dgelu: return CUBLASLT_EPILOGUE_DGELU;
     case Epilogue::bias_gradient: return CUBLASLT_EPILOGUE_BGRADB;
     default: return CUBLASLT_EPILOGUE_DEFAULT;

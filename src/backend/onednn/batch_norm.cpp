@@ -39,7 +39,7 @@ struct Spec {
 };
 
 /// [N, C, ...] as the [N, C, 1, positions] that oneDNN has most code for.
-bool normalise(ArrayView& x) {
+bool normalise_to_image(ArrayView& x) {
   if (!dnn::normalise_image(x)) return false;
   if (x.rank() == 4) return true;
   const std::int64_t positions = x.numel() / (x.shape[0] * x.shape[1]);
@@ -48,8 +48,8 @@ bool normalise(ArrayView& x) {
   return true;
 }
 
-dnnl::batch_normalization_forward::primitive_desc forward_desc(const Spec& spec,
-                                                               const memory::desc& data) {
+dnnl::batch_normalization_forward::primitive_desc batch_norm_forward_desc(
+    const Spec& spec, const memory::desc& data) {
   // With given statistics, training and inference are the same computation.
   const auto kind = dnnl::prop_kind::forward_training;
   const auto eps = static_cast<float>(spec.eps);
@@ -60,12 +60,12 @@ dnnl::batch_normalization_forward::primitive_desc forward_desc(const Spec& spec,
 #endif
 }
 
-dnnl::batch_normalization_backward::primitive_desc backward_desc(const Spec& spec,
-                                                                 const memory::desc& data) {
+dnnl::batch_normalization_backward::primitive_desc batch_norm_backward_desc(
+    const Spec& spec, const memory::desc& data) {
   const auto kind =
       spec.scale || spec.shift ? dnnl::prop_kind::backward : dnnl::prop_kind::backward_data;
   const auto eps = static_cast<float>(spec.eps);
-  const auto hint = forward_desc(spec, data);
+  const auto hint = batch_norm_forward_desc(spec, data);
 #if DNNL_VERSION_MAJOR >= 3
   return {dnn::engine(), kind, data, data, data, eps, spec.flags(), hint, dnn::attributes()};
 #else
@@ -78,12 +78,12 @@ dnn::Runnable make_runnable(const Spec& spec) {
   const memory::desc vector({spec.channels()}, memory::data_type::f32, memory::format_tag::a);
   dnn::Runnable runnable;
   if (spec.backward) {
-    const auto desc = backward_desc(spec, data);
+    const auto desc = batch_norm_backward_desc(spec, data);
     runnable = {dnnl::batch_normalization_backward(desc), desc.scratchpad_desc()};
     runnable.add(DNNL_ARG_DIFF_SRC, data);
     runnable.add(DNNL_ARG_DIFF_DST, data);
   } else {
-    const auto desc = forward_desc(spec, data);
+    const auto desc = batch_norm_forward_desc(spec, data);
     runnable = {dnnl::batch_normalization_forward(desc), desc.scratchpad_desc()};
     runnable.add(DNNL_ARG_DST, data);
   }
@@ -113,7 +113,7 @@ dnn::Runnable* find(const Spec& spec) {
 bool takes(const ArrayView& x) { return x.dtype == DType::f32 && !dnn::is_channels_last(x); }
 
 /// True for absent vectors and contiguous f32 ones.
-bool plain(std::initializer_list<const ArrayView*> vectors) {
+bool plain_vectors(std::initializer_list<const ArrayView*> vectors) {
   for (const ArrayView* v : vectors)
     if (*v && (v->dtype != DType::f32 || (v->shape[0] > 1 && v->strides[0] != 1))) return false;
   return true;
@@ -125,7 +125,8 @@ dnn::Runnable* find_forward(Spec& spec, const ArrayView& y, const ArrayView& wei
   const ArrayView& x = spec.x;
   if (!takes(x) || y.dtype != x.dtype || x.rank() < 2 || x.numel() == 0) return nullptr;
   ArrayView out = y;
-  if (!normalise(spec.x) || !normalise(out) || !(out.strides == spec.x.strides)) return nullptr;
+  if (!normalise_to_image(spec.x) || !normalise_to_image(out) || !(out.strides == spec.x.strides))
+    return nullptr;
   spec.scale = static_cast<bool>(weight);
   spec.shift = static_cast<bool>(bias);
   return spec.scale == spec.shift ? find(spec) : nullptr;
@@ -151,12 +152,14 @@ void run_forward(dnn::Runnable& runnable, const ArrayView& y, const ArrayView& x
 template <class Arguments>
 bool run_backward(Spec spec, const Arguments& a, void* mean, void* variance) {
   const bool weights = a.dweight || a.dbias;
-  if (a.relu.y || !a.dx || (weights && !a.weight) || !plain({&a.dweight, &a.dbias, &a.weight}))
+  if (a.relu.y || !a.dx || (weights && !a.weight) ||
+      !plain_vectors({&a.dweight, &a.dbias, &a.weight}))
     return false;
   if (!takes(a.x) || a.dy.dtype != a.x.dtype || a.dx.dtype != a.x.dtype) return false;
   if (a.x.rank() < 2 || a.x.numel() == 0) return false;
   ArrayView dx = a.dx, dy = a.dy;
-  if (!normalise(spec.x) || !normalise(dx) || !normalise(dy)) return false;
+  if (!normalise_to_image(spec.x) || !normalise_to_image(dx) || !normalise_to_image(dy))
+    return false;
   if (!(dx.strides == spec.x.strides) || !(dy.strides == spec.x.strides)) return false;
   spec.scale = spec.shift = static_cast<bool>(a.weight);
   dnn::Runnable* runnable = find(spec);
@@ -178,7 +181,8 @@ void train(const kernels::BatchNormTrainArguments& a, StreamRef stream) {
   Spec spec{.x = a.x, .eps = a.eps};
   dnn::Runnable* runnable = nullptr;
   if (!a.residual && !a.relu &&
-      plain({&a.save_mean, &a.save_rstd, &a.running_mean, &a.running_var, &a.weight, &a.bias}))
+      plain_vectors(
+          {&a.save_mean, &a.save_rstd, &a.running_mean, &a.running_var, &a.weight, &a.bias}))
     runnable = find_forward(spec, a.y, a.weight, a.bias);
   if (!runnable) return cpu().batch_norm.train(a, stream);
   run_forward(*runnable, a.y, a.x, a.save_mean.data, a.save_rstd.data, a.weight, a.bias);
@@ -194,14 +198,15 @@ void train(const kernels::BatchNormTrainArguments& a, StreamRef stream) {
 void eval(const kernels::BatchNormEvalArguments& a, StreamRef stream) {
   Spec spec{.x = a.x, .global = true, .eps = a.eps};
   dnn::Runnable* runnable = nullptr;
-  if (!a.residual && !a.relu && plain({&a.running_mean, &a.running_var, &a.weight, &a.bias}))
+  if (!a.residual && !a.relu &&
+      plain_vectors({&a.running_mean, &a.running_var, &a.weight, &a.bias}))
     runnable = find_forward(spec, a.y, a.weight, a.bias);
   if (!runnable) return cpu().batch_norm.eval(a, stream);
   run_forward(*runnable, a.y, a.x, a.running_mean.data, a.running_var.data, a.weight, a.bias);
 }
 
 void train_backward(const kernels::BatchNormTrainBackwardArguments& a, StreamRef stream) {
-  if (plain({&a.save_mean, &a.save_rstd})) {
+  if (plain_vectors({&a.save_mean, &a.save_rstd})) {
     // The variance that gives the saved value with eps 0.
     const auto channels = static_cast<std::size_t>(a.x.shape[1]);
     float* variance = static_cast<float*>(dnn::working_memory(0, channels * sizeof(float)));
@@ -216,7 +221,7 @@ void train_backward(const kernels::BatchNormTrainBackwardArguments& a, StreamRef
 
 void eval_backward(const kernels::BatchNormEvalBackwardArguments& a, StreamRef stream) {
   const Spec spec{.x = a.x, .global = true, .backward = true, .eps = a.eps};
-  if (plain({&a.running_mean, &a.running_var}) &&
+  if (plain_vectors({&a.running_mean, &a.running_var}) &&
       run_backward(spec, a, a.running_mean.data, a.running_var.data))
     return;
   cpu().batch_norm.eval_backward(a, stream);

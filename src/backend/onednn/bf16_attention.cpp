@@ -65,14 +65,14 @@ void interleave(const Pairs& to, const Pairs& from) {
 }
 
 /// The arrays that one thread works in. `_t`: transposed; `_2`: each two rows interleaved.
-struct Workspace {
+struct Bf16Workspace {
   Pairs keys, values, query, query_t, p;                           // both ways
   Pairs values_2;                                                  // forward
   Pairs keys_2, query_2, dresult, dresult_t, dresult_2, ds, ds_2;  // backward
   Block scores, result, dkeys, dvalues, dquery, dp;
   float *largest, *sum;
 
-  Workspace(const Extents& e, bool backward) {
+  Bf16Workspace(const Extents& e, bool backward) {
     const std::int64_t rows = rounded_up(e.padded_keys, 2), half = rows / 2;
     keys = {nullptr, rows, e.padded_depth / 2};
     values = {nullptr, rows, e.padded_width / 2};
@@ -126,7 +126,7 @@ struct Workspace {
 };
 
 /// c = scale * a @ b over the columns of a, whose pairs are read as they lie.
-PairProduct over_columns(const Block& c, const Pairs& a, const Pairs& b, std::int64_t rows) {
+PairProduct pairs_over_columns(const Block& c, const Pairs& a, const Pairs& b, std::int64_t rows) {
   return {.c = c.data,
           .c_row = c.columns,
           .a = a.data,
@@ -140,7 +140,7 @@ PairProduct over_columns(const Block& c, const Pairs& a, const Pairs& b, std::in
 }
 
 /// c = a^T @ b over keys, of which each two are interleaved in a and b.
-PairProduct over_keys(const Block& c, const Pairs& a, const Pairs& b, std::int64_t keys) {
+PairProduct pairs_over_keys(const Block& c, const Pairs& a, const Pairs& b, std::int64_t keys) {
   return {.c = c.data,
           .c_row = c.columns,
           .a = a.data,
@@ -154,22 +154,23 @@ PairProduct over_keys(const Block& c, const Pairs& a, const Pairs& b, std::int64
 }
 
 /// c += a @ b over the block's queries; a is [keys, queries] in rows.
-PairProduct over_queries(const Block& c, const Pairs& a, const Pairs& b, const QueryBlock& block) {
+PairProduct pairs_over_queries(const Block& c, const Pairs& a, const Pairs& b,
+                               const QueryBlock& block) {
   PairProduct product =
-      over_columns(c, {a.data, block.padded_keys, a.columns / 2}, b, block.padded_keys);
+      pairs_over_columns(c, {a.data, block.padded_keys, a.columns / 2}, b, block.padded_keys);
   product.depth = (block.count + 1) / 2;
   product.accumulate = true;
   return product;
 }
 
 /// One call: its arrays, and the steps that forward and backward share.
-struct Call {
+struct Bf16AttentionCall {
   const ArrayView &q, &k, &v, &mask;
   AttentionOptions options;
   Extents extents;
 
   template <class Arguments>
-  explicit Call(const Arguments& a)
+  explicit Bf16AttentionCall(const Arguments& a)
       : q(a.q),
         k(a.k),
         v(a.v),
@@ -180,25 +181,25 @@ struct Call {
     return query_block(extents, options.causal, n, h, first);
   }
   float scale() const { return static_cast<float>(options.scale); }
-  void load_group(const Workspace& w, std::int64_t n, std::int64_t g) const {
+  void load_group(const Bf16Workspace& w, std::int64_t n, std::int64_t g) const {
     load(w.keys, k, n, g, 0, extents.keys);
     load(w.values, v, n, g, 0, extents.keys);
   }
   /// scores [keys, queries] = scale * keys @ queries^T, masked.
-  void score(const Workspace& w, const QueryBlock& b) const {
+  void score(const Bf16Workspace& w, const QueryBlock& b) const {
     load(w.query, q, b.n, b.h, b.first, b.count);
     transpose(w.query_t, w.query);
-    PairProduct product = over_columns(w.scores, w.keys, w.query_t, b.padded_keys);
+    PairProduct product = pairs_over_columns(w.scores, w.keys, w.query_t, b.padded_keys);
     product.scale = scale();
     loops().multiply(product);
     apply_mask(w.scores, b, mask, options.causal);
   }
 };
 
-void forward_head(const Call& call, const ArrayView& out, const ArrayView& lse, std::int64_t n,
-                  std::int64_t h) {
+void bf16_forward_head(const Bf16AttentionCall& call, const ArrayView& out, const ArrayView& lse,
+                       std::int64_t n, std::int64_t h) {
   const Extents& e = call.extents;
-  const Workspace w(e, false);
+  const Bf16Workspace w(e, false);
   call.load_group(w, n, h / e.heads_per_group);
   interleave(w.values_2, w.values);
   float* const totals = lse.as<float>() + (n * call.q.shape[1] + h) * e.queries;
@@ -206,7 +207,7 @@ void forward_head(const Call& call, const ArrayView& out, const ArrayView& lse, 
     const QueryBlock b = call.block(n, h, first);
     call.score(w, b);
     loops().softmax(w.p.data, {w.scores.data, b.keys, w.scores.columns}, w.largest, w.sum);
-    loops().multiply(over_keys(w.result, w.p, w.values_2, b.keys));
+    loops().multiply(pairs_over_keys(w.result, w.p, w.values_2, b.keys));
     for (std::int64_t t = 0; t < b.count; ++t) {
       const float inverse = w.sum[t] > 0 ? 1 / w.sum[t] : 0.0f;
       loops().round(row_of(out, n, h, first + t), w.result.row(t), inverse, out.shape[3]);
@@ -216,37 +217,37 @@ void forward_head(const Call& call, const ArrayView& out, const ArrayView& lse, 
 }
 
 /// Gradients of one block of queries; those of keys and values are added up in the workspace.
-void backward_block(const Call& call, const AttentionBackwardArguments& g, const Workspace& w,
-                    const QueryBlock& b) {
+void bf16_backward_block(const Bf16AttentionCall& call, const AttentionBackwardArguments& g,
+                         const Bf16Workspace& w, const QueryBlock& b) {
   load_totals(w.sum, g.lse, b, call.extents);
   call.score(w, b);
   interleave(w.query_2, w.query);
   load(w.dresult, g.dout, b.n, b.h, b.first, b.count);
   transpose(w.dresult_t, w.dresult);
   interleave(w.dresult_2, w.dresult);
-  loops().multiply(over_columns(w.dp, w.values, w.dresult_t, b.padded_keys));
+  loops().multiply(pairs_over_columns(w.dp, w.values, w.dresult_t, b.padded_keys));
   loops().score_gradients(w.p.data, w.ds.data, w.ds_2.data,
                           {w.scores.data, b.keys, w.scores.columns}, w.dp.data, w.sum);
-  loops().multiply(over_queries(w.dvalues, w.p, w.dresult_2, b));
-  PairProduct dkeys = over_queries(w.dkeys, w.ds, w.query_2, b);
-  PairProduct dquery = over_keys(w.dquery, w.ds_2, w.keys_2, b.keys);
+  loops().multiply(pairs_over_queries(w.dvalues, w.p, w.dresult_2, b));
+  PairProduct dkeys = pairs_over_queries(w.dkeys, w.ds, w.query_2, b);
+  PairProduct dquery = pairs_over_keys(w.dquery, w.ds_2, w.keys_2, b.keys);
   dkeys.scale = dquery.scale = call.scale();
   loops().multiply(dkeys);
   loops().multiply(dquery);
   store(w.dquery, g.dq, b.n, b.h, b.first, b.count);
 }
 
-void backward_group(const Call& call, const AttentionBackwardArguments& g, std::int64_t n,
-                    std::int64_t group) {
+void bf16_backward_group(const Bf16AttentionCall& call, const AttentionBackwardArguments& g,
+                         std::int64_t n, std::int64_t group) {
   const Extents& e = call.extents;
-  const Workspace w(e, true);
+  const Bf16Workspace w(e, true);
   call.load_group(w, n, group);
   interleave(w.keys_2, w.keys);
   w.dkeys.clear();
   w.dvalues.clear();
   for (std::int64_t h = group * e.heads_per_group; h < (group + 1) * e.heads_per_group; ++h)
     for (std::int64_t first = 0; first < e.queries; first += e.block)
-      backward_block(call, g, w, call.block(n, h, first));
+      bf16_backward_block(call, g, w, call.block(n, h, first));
   store(w.dkeys, g.dk, n, group, 0, e.keys);
   store(w.dvalues, g.dv, n, group, 0, e.keys);
 }
@@ -268,19 +269,19 @@ bool fits_bf16(const AttentionBackwardArguments& a) {
 }
 
 void bf16_attention(const AttentionArguments& a) {
-  const Call call(a);
+  const Bf16AttentionCall call(a);
   const std::int64_t heads = a.q.shape[1];
   parallel_for(a.q.shape[0] * heads, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
-      forward_head(call, a.out, a.lse, i / heads, i % heads);
+      bf16_forward_head(call, a.out, a.lse, i / heads, i % heads);
   });
 }
 
 void bf16_attention(const AttentionBackwardArguments& a) {
-  const Call call(a);
+  const Bf16AttentionCall call(a);
   const std::int64_t groups = a.k.shape[1];
   parallel_for(a.q.shape[0] * groups, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) backward_group(call, a, i / groups, i % groups);
+    for (std::int64_t i = begin; i < end; ++i) bf16_backward_group(call, a, i / groups, i % groups);
   });
 }
 

@@ -19,7 +19,7 @@ using kernels::AttentionBackwardArguments;
 using kernels::AttentionOptions;
 
 /// One call: its arrays, and the steps that forward and backward share.
-struct Call {
+struct AttentionCall {
   const ArrayView &q, &k, &v, &mask;
   AttentionOptions options;
   Extents extents;
@@ -73,8 +73,8 @@ TileProduct over_queries(const Block& c, const Block& scores, const Block& b, co
           .accumulate = true};
 }
 
-void forward_head(const Call& call, const ArrayView& out, const ArrayView& lse, std::int64_t n,
-                  std::int64_t h) {
+void forward_head(const AttentionCall& call, const ArrayView& out, const ArrayView& lse,
+                  std::int64_t n, std::int64_t h) {
   const auto& kernel = cpu_kernels::attention_loops();
   const Extents& e = call.extents;
   const Workspace w(e, false);
@@ -95,8 +95,8 @@ void forward_head(const Call& call, const ArrayView& out, const ArrayView& lse, 
 }
 
 /// Gradients of one block of queries; those of keys and values are added up in the workspace.
-void backward_block(const Call& call, const AttentionBackwardArguments& g, const Workspace& w,
-                    const QueryBlock& b) {
+void backward_block(const AttentionCall& call, const AttentionBackwardArguments& g,
+                    const Workspace& w, const QueryBlock& b) {
   const auto& kernel = cpu_kernels::attention_loops();
   load_totals(w.sum, g.lse, b, call.extents);
   call.score(w, b);
@@ -123,7 +123,7 @@ void backward_block(const Call& call, const AttentionBackwardArguments& g, const
   w.dquery.store(g.dq, b.n, b.h, b.first, b.count);
 }
 
-void backward_group(const Call& call, const AttentionBackwardArguments& g, std::int64_t n,
+void backward_group(const AttentionCall& call, const AttentionBackwardArguments& g, std::int64_t n,
                     std::int64_t group) {
   const Extents& e = call.extents;
   const Workspace w(e, true);
@@ -137,7 +137,7 @@ void backward_group(const Call& call, const AttentionBackwardArguments& g, std::
   w.dvalues.store(g.dv, n, group, 0, e.keys);
 }
 
-bool fits(const ArrayView& q, const ArrayView& k, const ArrayView& v) {
+bool fits_blocks(const ArrayView& q, const ArrayView& k, const ArrayView& v) {
   return q.dtype != DType::f64 && is_floating(q.dtype) && q.rank() == 4 && k.rank() == 4 &&
          v.rank() == 4 && k.shape[1] > 0 && q.shape[1] % k.shape[1] == 0 && q.numel() > 0 &&
          k.numel() > 0 && v.numel() > 0;
@@ -149,10 +149,10 @@ bool fits(const ArrayView& q, const ArrayView& k, const ArrayView& v) {
 // it. A head (in backward, a group of heads that share keys) is one thread's work, so results do
 // not depend on the number of threads.
 
-void forward(const AttentionArguments& a, StreamRef stream) {
-  if (!fits(a.q, a.k, a.v)) return cpu().attention.forward(a, stream);
+void attention_forward(const AttentionArguments& a, StreamRef stream) {
+  if (!fits_blocks(a.q, a.k, a.v)) return cpu().attention.forward(a, stream);
   if (fits_bf16(a)) return bf16_attention(a);
-  const Call call{a.q, a.k, a.v, a.mask, a.options, Extents(a.q, a.k, a.v)};
+  const AttentionCall call{a.q, a.k, a.v, a.mask, a.options, Extents(a.q, a.k, a.v)};
   const std::int64_t heads = a.q.shape[1];
   parallel_for(a.q.shape[0] * heads, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
@@ -160,10 +160,10 @@ void forward(const AttentionArguments& a, StreamRef stream) {
   });
 }
 
-void backward(const AttentionBackwardArguments& a, StreamRef stream) {
-  if (!fits(a.q, a.k, a.v)) return cpu().attention.backward(a, stream);
+void attention_backward(const AttentionBackwardArguments& a, StreamRef stream) {
+  if (!fits_blocks(a.q, a.k, a.v)) return cpu().attention.backward(a, stream);
   if (fits_bf16(a)) return bf16_attention(a);
-  const Call call{a.q, a.k, a.v, a.mask, a.options, Extents(a.q, a.k, a.v)};
+  const AttentionCall call{a.q, a.k, a.v, a.mask, a.options, Extents(a.q, a.k, a.v)};
   const std::int64_t groups = a.k.shape[1];
   parallel_for(a.q.shape[0] * groups, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) backward_group(call, a, i / groups, i % groups);
@@ -172,6 +172,8 @@ void backward(const AttentionBackwardArguments& a, StreamRef stream) {
 
 }  // namespace
 
-kernels::AttentionKernels blocked_attention() { return {.forward = forward, .backward = backward}; }
+kernels::AttentionKernels blocked_attention() {
+  return {.forward = attention_forward, .backward = attention_backward};
+}
 
 }  // namespace lockstep::backend

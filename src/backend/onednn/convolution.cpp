@@ -12,7 +12,6 @@
 namespace lockstep::backend {
 namespace {
 
-using Call = ConvolutionCall;
 using kernels::Epilogue;
 
 /// A channels-last image as a matrix [positions, channels], or a 1 x 1 weight as [out, in].
@@ -20,16 +19,11 @@ ArrayView matrix(const ArrayView& image) {
   const std::int64_t columns = image.shape[1], rows = image.numel() / columns;
   return {image.data, image.dtype, {1, rows, columns}, {rows * columns, columns, 1}};
 }
-ArrayView transposed(ArrayView view) {
-  std::swap(view.shape[1], view.shape[2]);
-  std::swap(view.strides[1], view.strides[2]);
-  return view;
-}
 
 /// True where a normalised call is a matrix product of its operands as they lie in memory. oneDNN's
 /// products keep to the processor's rate where its gradients of such convolutions do not, in bf16
 /// by several times, and take weights in the order in which they are.
-bool is_product(const Call& call) {
+bool is_product(const ConvolutionCall& call) {
   const auto& [stride, padding, dilation, groups] = call.geometry;
   return groups == 1 && call.weight.shape[2] == 1 && call.weight.shape[3] == 1 &&
          stride == kernels::Pair{1, 1} && padding == kernels::Pair{0, 0} &&
@@ -37,12 +31,12 @@ bool is_product(const Call& call) {
 }
 
 /// The same for the forward call, which in bf16 is faster as a convolution of wide images.
-bool is_forward_product(const Call& call) {
+bool is_forward_product(const ConvolutionCall& call) {
   return is_product(call) && (call.x.dtype == DType::f32 || call.y.shape[3] < JoinedImages::wide);
 }
 
 /// How the images of a normalised call are joined, if they are.
-JoinedImages joined(const Call& call) {
+JoinedImages joined(const ConvolutionCall& call) {
   if (!dnn::has_amx()) return {};
   return {call.x, call.weight, call.y, call.geometry};
 }
@@ -86,12 +80,12 @@ void forward(const kernels::ConvolutionArguments& a, StreamRef stream) {
             stream);
     return y.bring_out();
   }
-  Call call{a.x, a.weight, a.y, a.bias, a.geometry};
+  ConvolutionCall call{a.x, a.weight, a.y, a.bias, a.geometry};
   if (!call.normalise()) return cpu().convolution.forward(a, stream);
   if (is_forward_product(call))
     return onednn_gemm().multiply({.out = matrix(a.y),
                                    .a = matrix(a.x),
-                                   .b = transposed(matrix(a.weight)),
+                                   .b = dnn::transposed(matrix(a.weight)),
                                    .epilogue = a.bias ? Epilogue::bias : Epilogue::none,
                                    .bias = a.bias},
                                   stream);
@@ -124,7 +118,7 @@ void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef
                   stream);
     return dx.bring_out();
   }
-  Call call{a.dx, a.weight, a.dy, {}, a.geometry};
+  ConvolutionCall call{a.dx, a.weight, a.dy, {}, a.geometry};
   if (!call.normalise()) return cpu().convolution.backward_data(a, stream);
   if (is_product(call))
     return onednn_gemm().multiply({.out = matrix(a.dx),
@@ -148,11 +142,11 @@ void backward_weight(const kernels::ConvolutionWeightGradientArguments& a, Strea
     backward_weight(inner, stream);
     return dweight.bring_out();
   }
-  Call call{a.x, a.dweight, a.dy, {}, a.geometry, true};
+  ConvolutionCall call{a.x, a.dweight, a.dy, {}, a.geometry, true};
   if (!call.normalise()) return cpu().convolution.backward_weight(a, stream);
   if (is_product(call))
     return onednn_gemm().multiply({.out = matrix(a.dweight),
-                                   .a = transposed(matrix(a.dy)),
+                                   .a = dnn::transposed(matrix(a.dy)),
                                    .b = matrix(a.x),
                                    .beta = a.accumulate ? 1.0 : 0.0},
                                   stream);

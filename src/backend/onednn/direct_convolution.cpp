@@ -8,7 +8,6 @@ namespace {
 
 using dnnl::memory;
 using kernels::ConvGeometry;
-using Call = ConvolutionCall;
 
 /// The geometry as oneDNN takes it.
 struct Steps {
@@ -33,7 +32,7 @@ constexpr std::int64_t least_winograd_tiles = 32;
 
 /// True where Winograd's filtering in tiles of 4 x 4, with a quarter of the multiplications
 /// (Lavin and Gray, 2016), makes up for the copies into its memory order and back.
-bool winograd_pays(const Call& call) {
+bool winograd_pays(const ConvolutionCall& call) {
   const auto& [stride, padding, dilation, groups] = call.geometry;
   const kernels::Pair ones{1, 1};
   const Dims &x = call.x.shape, &w = call.weight.shape, &y = call.y.shape;
@@ -53,7 +52,7 @@ memory::desc image(const ArrayView& view, dnnl::algorithm algorithm) {
 /// False where oneDNN's bf16 code for weight gradients is wrong: with dilation, and with steps over
 /// images so narrow that the result has one or two columns (versions 2.6 and 3.2, with AMX and
 /// without; docs/adr/0010-trusted-amx.md).
-bool bf16_weight_gradient_is_right(const Call& call) {
+bool bf16_weight_gradient_is_right(const ConvolutionCall& call) {
   const auto& [stride, padding, dilation, groups] = call.geometry;
   const bool plain = dilation[0] == 1 && dilation[1] == 1;
   return plain && ((stride[0] == 1 && stride[1] == 1) || call.y.shape[3] > 2);
@@ -68,7 +67,7 @@ struct Plan {
   std::size_t weight_bytes = 0;
 };
 
-dnnl::convolution_forward::primitive_desc forward_desc(const Call& call,
+dnnl::convolution_forward::primitive_desc forward_desc(const ConvolutionCall& call,
                                                        dnnl::algorithm algorithm) {
   const Steps steps(call.geometry, call.x, call.weight, call.y);
   const auto x = image(call.x, algorithm), y = image(call.y, algorithm);
@@ -86,7 +85,7 @@ dnnl::convolution_forward::primitive_desc forward_desc(const Call& call,
 /// A plan of a call, empty where oneDNN has no code for it.
 /// @param make makes one of an algorithm.
 template <class Make>
-Plan make_plan(const Call& call, Make&& make) {
+Plan make_plan(const ConvolutionCall& call, Make&& make) {
   if (winograd_pays(call)) {
     try {
       return make(winograd);
@@ -101,7 +100,7 @@ Plan make_plan(const Call& call, Make&& make) {
 // Slots of the working memory.
 constexpr int x_slot = 0, weight_slot = 1, y_slot = 2;
 
-Plan forward_plan(const Call& call) {
+Plan forward_plan(const ConvolutionCall& call) {
   return make_plan(call, [&](dnnl::algorithm algorithm) {
     const auto desc = forward_desc(call, algorithm);
     Plan plan;
@@ -117,7 +116,7 @@ Plan forward_plan(const Call& call) {
   });
 }
 
-Plan backward_data_plan(const Call& call) {
+Plan backward_data_plan(const ConvolutionCall& call) {
   return make_plan(call, [&](dnnl::algorithm algorithm) {
     const Steps steps(call.geometry, call.x, call.weight, call.y);
     const auto desc = dnn::make_backward<dnnl::convolution_backward_data>(
@@ -136,13 +135,13 @@ Plan backward_data_plan(const Call& call) {
   });
 }
 
-Plan backward_weight_plan(const Call& call) {
+Plan backward_weight_plan(const ConvolutionCall& call) {
   return make_plan(call, [&](dnnl::algorithm algorithm) {
     const Steps steps(call.geometry, call.x, call.weight, call.y);
-    Call computed = call;
+    ConvolutionCall computed = call;
     if (!bf16_weight_gradient_is_right(call))  // in f32: the operands are converted on their way
       for (ArrayView* view : {&computed.x, &computed.weight, &computed.y}) view->dtype = DType::f32;
-    Call hint = computed;
+    ConvolutionCall hint = computed;
     hint.weight.dtype = computed.x.dtype;
     const auto desc = dnn::make_backward<dnnl::convolution_backward_weights>(
         dnn::attributes(), forward_desc(hint, algorithm), algorithm, image(computed.x, algorithm),
@@ -172,7 +171,7 @@ Plan backward_weight_plan(const Call& call) {
 
 /// The plan of a call, or null where the `cpu` backend has to run it.
 template <class Make>
-Plan* find_plan(Call& call, std::int64_t operation, Make&& make) {
+Plan* find_plan(ConvolutionCall& call, std::int64_t operation, Make&& make) {
   static thread_local dnn::PrimitiveCache<Plan> cache;
   if (!call.normalise()) return nullptr;
   Plan& plan = cache.get(call.key(operation), [&] { return make(call); });
@@ -224,7 +223,7 @@ bool ConvolutionCall::outputs_fit() const {
 }
 
 void direct_forward(const kernels::ConvolutionArguments& a, StreamRef stream) {
-  Call call{a.x, a.weight, a.y, a.bias, a.geometry};
+  ConvolutionCall call{a.x, a.weight, a.y, a.bias, a.geometry};
   Plan* plan = find_plan(call, 0, forward_plan);
   if (!plan) return cpu().convolution.forward(a, stream);
   void* const in = plan->x.bring_in(a.x.data);
@@ -237,7 +236,7 @@ void direct_forward(const kernels::ConvolutionArguments& a, StreamRef stream) {
 }
 
 void direct_backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef stream) {
-  Call call{a.dx, a.weight, a.dy, {}, a.geometry};
+  ConvolutionCall call{a.dx, a.weight, a.dy, {}, a.geometry};
   Plan* plan = find_plan(call, 1, backward_data_plan);
   if (!plan) return cpu().convolution.backward_data(a, stream);
   void* const taps = plan->weight.bring_in(a.weight.data);
@@ -248,7 +247,7 @@ void direct_backward_data(const kernels::ConvolutionDataGradientArguments& a, St
 
 void direct_backward_weight(const kernels::ConvolutionWeightGradientArguments& a,
                             StreamRef stream) {
-  Call call{a.x, a.dweight, a.dy, {}, a.geometry, true};
+  ConvolutionCall call{a.x, a.dweight, a.dy, {}, a.geometry, true};
   Plan* plan = find_plan(call, 2, backward_weight_plan);
   if (!plan) return cpu().convolution.backward_weight(a, stream);
   void* const in = plan->x.bring_in(a.x.data);

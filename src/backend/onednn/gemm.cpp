@@ -20,16 +20,9 @@ using kernels::GemmArguments;
 // Up to this many multiply-adds, starting threads and a primitive costs more than it brings.
 constexpr std::int64_t small_product = std::int64_t{1} << 18;
 
-ArrayView transposed(const ArrayView& view) {
-  ArrayView result = view;
-  std::swap(result.shape[1], result.shape[2]);
-  std::swap(result.strides[1], result.strides[2]);
-  return result;
-}
-
 /// Gives dimensions of extent 1 the strides that a dense array has, so that equal layouts look
 /// equal. @returns false for a layout where neither rows nor columns are contiguous.
-bool normalise(ArrayView& view) {
+bool normalise_matrix(ArrayView& view) {
   auto &shape = view.shape, &strides = view.strides;
   if (shape[2] == 1) strides[2] = 1;
   if (shape[1] == 1) strides[1] = strides[2] == 1 ? shape[2] : 1;
@@ -160,13 +153,13 @@ bool is_small(const GemmArguments& call) {
 /// Runs the product part of a call. @returns false where oneDNN cannot.
 bool multiply(GemmArguments call) {
   for (ArrayView* view : {&call.out, &call.a, &call.b})
-    if (!normalise(*view)) return false;
+    if (!normalise_matrix(*view)) return false;
   if (call.out.strides[2] != 1) {
     if (call.bias) return false;
     std::swap(call.a, call.b);
     for (ArrayView* view : {&call.out, &call.a, &call.b}) {
-      *view = transposed(*view);
-      normalise(*view);  // a vector's strides mean something else now
+      *view = dnn::transposed(*view);
+      normalise_matrix(*view);  // a vector's strides mean something else now
     }
   }
   if (call.bias && call.bias.strides[0] != 1 && call.bias.shape[0] != 1) return false;
@@ -180,7 +173,7 @@ bool multiply(GemmArguments call) {
   for (ArrayView* view : {&call.a, &call.b}) {
     if (view->strides[0] == 0) {  // oneDNN broadcasts by extents of 1
       view->shape[0] = 1;
-      normalise(*view);
+      normalise_matrix(*view);
     }
     key.add(*view);
   }
@@ -206,7 +199,7 @@ bool fits(const GemmArguments& call) {
   return agree && call.a.shape[2] > 0 && !(own_pass && call.beta != 0);
 }
 
-bool plain(GemmArguments call) {
+bool plain_product(GemmArguments call) {
   if (call.epilogue == Epilogue::none) call.bias = {};
   return multiply(call);
 }
@@ -245,7 +238,7 @@ void multiply_arrays(const GemmArguments& call, StreamRef stream) {
   }
   const bool done = call.epilogue == Epilogue::gelu_bias ? gelu_bias(folded, stream)
                     : call.epilogue == Epilogue::dgelu   ? dgelu(folded, stream)
-                                                         : plain(folded);
+                                                         : plain_product(folded);
   if (!done) cpu().gemm.multiply(folded, stream);
 }
 

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <dnnl.hpp>
@@ -34,6 +35,13 @@ inline dnnl::memory::dims dims(const Dims& from) { return {from.begin(), from.en
 dnnl::memory::desc describe(const ArrayView& view);
 /// Describes a view's shape, and leaves the memory order to the primitive.
 dnnl::memory::desc describe_any(const ArrayView& view);
+
+/// Matrices [batch, rows, columns] with rows and columns exchanged.
+inline ArrayView transposed(ArrayView view) {
+  std::swap(view.shape[1], view.shape[2]);
+  std::swap(view.strides[1], view.strides[2]);
+  return view;
+}
 
 /// False for strides that oneDNN cannot describe: walking outwards, each stride has to span all
 /// that lies inside it. Rows sliced with a step leave it shorter than that.

@@ -12,14 +12,14 @@ constexpr std::array<int, 2> noticed_signals{SIGTERM, SIGINT};
 std::atomic<int> arrived_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free, "signal handlers need it");
 
-void note(int signal) { arrived_signal.store(signal); }
+void note_arrival(int signal) { arrived_signal.store(signal); }
 
 bool install(int signal) {
   struct sigaction present {};
   sigaction(signal, nullptr, &present);
   if ((present.sa_flags & SA_SIGINFO) || present.sa_handler != SIG_DFL) return false;
   struct sigaction notice {};
-  notice.sa_handler = note;
+  notice.sa_handler = note_arrival;
   notice.sa_flags = SA_RESTART;
   return sigaction(signal, &notice, nullptr) == 0;
 }
@@ -28,7 +28,8 @@ bool install(int signal) {
 void uninstall(int signal) {
   struct sigaction present {};
   sigaction(signal, nullptr, &present);
-  if (!(present.sa_flags & SA_SIGINFO) && present.sa_handler == note) std::signal(signal, SIG_DFL);
+  if (!(present.sa_flags & SA_SIGINFO) && present.sa_handler == note_arrival)
+    std::signal(signal, SIG_DFL);
 }
 
 }  // namespace

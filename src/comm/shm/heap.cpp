@@ -13,12 +13,12 @@
 namespace lockstep::comm::shm {
 namespace {
 
-constexpr std::size_t page = 4096;
-
 // So much of what is freed stays reserved at first.
 constexpr std::size_t least_kept = 64 << 20;
 
-constexpr std::size_t rounded(std::size_t bytes) { return (bytes + page - 1) / page * page; }
+constexpr std::size_t whole_pages(std::size_t bytes) {
+  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
 
 }  // namespace
 
@@ -27,7 +27,7 @@ class Heap::Piece final : public Memory {
  public:
   Piece(std::shared_ptr<Heap> heap, std::size_t begin, std::byte* data, std::size_t bytes)
       : Memory(data, bytes), heap_(std::move(heap)), begin_(begin) {}
-  ~Piece() override { heap_->give_back(begin_, rounded(bytes())); }
+  ~Piece() override { heap_->give_back(begin_, whole_pages(bytes())); }
 
  private:
   std::shared_ptr<Heap> heap_;
@@ -74,7 +74,7 @@ IntrusivePtr<Memory> Heap::allocate(std::size_t bytes) {
   }
   const std::lock_guard lock(mutex_);
   std::size_t begin = 0;
-  if (closed_ || !take(rounded(bytes), begin)) return nullptr;
+  if (closed_ || !take(whole_pages(bytes), begin)) return nullptr;
   given_[begin] = bytes;
   return make_intrusive<Piece>(shared_from_this(), begin, memory + begin, bytes);
 }
@@ -178,8 +178,8 @@ std::uint64_t Heap::place_of(const std::byte* data, std::size_t bytes, bool alon
   if (next == given_.begin()) return 0;
   const auto& [given, size] = *std::prev(next);
   if (begin + bytes > given + size) return 0;
-  const bool is_alone =
-      begin % page == 0 && ((begin + bytes) % page == 0 || begin + bytes == given + size);
+  const bool is_alone = begin % page_bytes == 0 &&
+                        ((begin + bytes) % page_bytes == 0 || begin + bytes == given + size);
   return alone && !is_alone ? 0 : begin + 1;
 }
 
@@ -187,7 +187,7 @@ std::byte* Heap::at(int rank, std::uint64_t place) { return map(rank) + (place -
 
 // One page range takes the place of the other at once, so that who reads there sees no gap.
 void Heap::detach(std::byte* data, std::size_t bytes) noexcept {
-  const std::size_t whole = rounded(bytes);
+  const std::size_t whole = whole_pages(bytes);
   void* const own =
       mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (own == MAP_FAILED) return;

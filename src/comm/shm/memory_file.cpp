@@ -17,8 +17,6 @@
 namespace lockstep::comm::shm {
 namespace {
 
-constexpr std::size_t page = 4096;
-
 void check(bool done, const char* call) {
   LOCKSTEP_CHECK(done, Unsupported, call, " of shared memory: ", std::strerror(errno));
 }
@@ -57,7 +55,7 @@ int reserve_in_file(int file, std::size_t begin, std::size_t bytes) {
 }
 
 MemoryFile::MemoryFile(std::size_t bytes, std::size_t more)
-    : bytes_(bytes + page), token_(make_token()) {
+    : bytes_(bytes + page_bytes), token_(make_token()) {
   check_file_limit(bytes_ + more);
   file_ = memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   check(file_ >= 0, "memfd_create");
@@ -65,7 +63,7 @@ MemoryFile::MemoryFile(std::size_t bytes, std::size_t more)
     check(ftruncate(file_, static_cast<off_t>(bytes_ + more)) == 0, "ftruncate");
     // Nobody can take memory away that another still uses.
     check(fcntl(file_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0, "sealing");
-    errno = reserve_in_file(file_, 0, page);
+    errno = reserve_in_file(file_, 0, page_bytes);
     check(errno == 0, "posix_fallocate");
     map();
   } catch (...) {
@@ -76,7 +74,7 @@ MemoryFile::MemoryFile(std::size_t bytes, std::size_t more)
 }
 
 MemoryFile::MemoryFile(const std::string& address, std::size_t bytes, std::size_t more)
-    : bytes_(bytes + page) {
+    : bytes_(bytes + page_bytes) {
   std::istringstream words(address);
   int process = 0, descriptor = 0;
   words >> process >> descriptor >> token_;
@@ -125,10 +123,10 @@ int MemoryFile::open_again() const {
   return file;
 }
 
-std::byte* MemoryFile::data() const { return memory_ + page; }
+std::byte* MemoryFile::data() const { return memory_ + page_bytes; }
 
 void MemoryFile::reserve(std::size_t begin, std::size_t bytes) {
-  const int error = reserve_in_file(file_, page + begin, bytes);
+  const int error = reserve_in_file(file_, page_bytes + begin, bytes);
   LOCKSTEP_CHECK(error == 0, Unsupported, "there is no room for ", bytes,
                  " bytes of shared memory: ", std::strerror(error));
 }

@@ -5,6 +5,9 @@
 
 namespace lockstep::comm::shm {
 
+/// The size of a page of memory.
+inline constexpr std::size_t page_bytes = 4096;
+
 /// Memory that processes of one host share. It is a file without a name: no other job can meet it,
 /// and it is gone with the last process that has it, however that one ended.
 class MemoryFile {

@@ -14,8 +14,6 @@
 namespace lockstep::comm::shm {
 namespace {
 
-constexpr std::size_t page = 4096;
-
 constexpr std::size_t rounded(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
 }
@@ -30,8 +28,8 @@ bool is_limited(decltype(RLIMIT_AS) resource) {
 std::size_t heap_bytes_for(int ranks) {
   if (is_limited(RLIMIT_FSIZE)) return 0;
   constexpr std::size_t most = std::size_t{4} << 40;
-  const auto memory = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * page;
-  return std::min(2 * memory, most) / static_cast<std::size_t>(ranks) / page * page;
+  const auto memory = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * page_bytes;
+  return std::min(2 * memory, most) / static_cast<std::size_t>(ranks) / page_bytes * page_bytes;
 }
 
 std::size_t heap_bytes_in(const std::string& address) {
@@ -39,7 +37,7 @@ std::size_t heap_bytes_in(const std::string& address) {
   return std::strtoull(last.c_str(), nullptr, 10);
 }
 
-constexpr std::size_t board_bytes = rounded(sizeof(Window::Board), page);
+constexpr std::size_t board_bytes = rounded(sizeof(Window::Board), page_bytes);
 
 }  // namespace
 
@@ -54,7 +52,7 @@ Window::Window(int ranks)
       heap_bytes_(heap_bytes_for(ranks)),
       area_bytes_(area_bytes()),
       file_(bytes(), all_heap_bytes()) {
-  file_.reserve(0, page);
+  file_.reserve(0, page_bytes);
   new (&head()) Head;
 }
 
@@ -65,7 +63,7 @@ Window::Window(int ranks, const std::string& address)
       file_(address, bytes(), all_heap_bytes()) {}
 
 void Window::enter(int rank) {
-  file_.reserve(page + static_cast<std::size_t>(rank) * area_bytes_, area_bytes_);
+  file_.reserve(page_bytes + static_cast<std::size_t>(rank) * area_bytes_, area_bytes_);
   Board& own = *new (&board(rank)) Board;
   for (int to = 0; to < ranks_; ++to) {
     new (&mailbox(rank, to)) Mailbox;
@@ -108,15 +106,17 @@ std::size_t Window::mailbox_bytes() const {
 
 std::size_t Window::area_bytes() const {
   return board_bytes + 2 * stage_bytes +
-         rounded(static_cast<std::size_t>(ranks_) * mailbox_bytes(), page);
+         rounded(static_cast<std::size_t>(ranks_) * mailbox_bytes(), page_bytes);
 }
 
-std::size_t Window::bytes() const { return page + static_cast<std::size_t>(ranks_) * area_bytes_; }
+std::size_t Window::bytes() const {
+  return page_bytes + static_cast<std::size_t>(ranks_) * area_bytes_;
+}
 
 Window::Head& Window::head() const { return *reinterpret_cast<Head*>(file_.data()); }
 
 std::byte* Window::area(int rank) const {
-  return file_.data() + page + static_cast<std::size_t>(rank) * area_bytes_;
+  return file_.data() + page_bytes + static_cast<std::size_t>(rank) * area_bytes_;
 }
 
 Window::Board& Window::board(int rank) const { return *reinterpret_cast<Board*>(area(rank)); }

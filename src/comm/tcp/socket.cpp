@@ -8,9 +8,9 @@
 #include <memory>
 #include <thread>
 
+#include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -127,8 +127,6 @@ Socket listen_on(const addrinfo& address) {
                        listen(socket.descriptor(), SOMAXCONN) == 0;
   return listens ? std::move(socket) : Socket();
 }
-
-bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 // All numbers below the first free one. @param limit where none is free
 rlim_t count_open_files(rlim_t limit) {
@@ -274,6 +272,8 @@ std::optional<Socket> accept_from(const Socket& listener) {
   set_options(socket);
   return socket;
 }
+
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 bool send_all(const Socket& socket, std::span<const std::byte> data, Deadline deadline) {
   while (!data.empty()) {

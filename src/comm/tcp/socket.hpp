@@ -114,6 +114,8 @@ std::string reachable_address();
 /// True for an address, numeric or localhost, that means the same host wherever it is said.
 bool is_loopback(std::string_view address);
 
+/// Whether errno says of a non-blocking socket that it is to be tried again.
+bool would_block();
 /// Sends all bytes on a non-blocking socket. False if the peer is gone. @throws Timeout
 bool send_all(const Socket& socket, std::span<const std::byte> data, Deadline deadline);
 /// Receives exactly so many bytes. False if the peer is gone. @throws Timeout

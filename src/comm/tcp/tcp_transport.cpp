@@ -17,8 +17,6 @@ namespace {
 constexpr std::uint64_t abort_flag = std::uint64_t{1} << 63;
 constexpr std::size_t max_reason = 2000;
 
-bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
-
 }  // namespace
 
 // One message on its way out: the length, then the data.

@@ -1,0 +1,52 @@
+# Files are compiled in batches, each of one folder and one translation unit: what they include is read
+# and instantiated once for all, which takes a third of the time. Names in unnamed namespaces are
+# therefore distinct among the files of a folder that go into one target. Compiled alone are files that
+# have options of their own, those of .cu, and kernels, whose code shall not depend on its neighbours.
+#
+# LOCKSTEP_UNITY_BUILD=OFF compiles each file alone: a change of one takes less time then.
+
+option(LOCKSTEP_UNITY_BUILD "Compile the files of a folder in batches" ON)
+set(LOCKSTEP_UNITY_BATCH 8 CACHE STRING "Files of a batch, at most")
+mark_as_advanced(LOCKSTEP_UNITY_BATCH)
+
+# lockstep_compile_in_batches(): all targets of this directory, but those that say UNITY_BUILD themselves.
+function(lockstep_compile_in_batches)
+  if(NOT LOCKSTEP_UNITY_BUILD)
+    return()
+  endif()
+  get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    get_property(chosen TARGET ${target} PROPERTY UNITY_BUILD SET)
+    if(chosen OR NOT type MATCHES "^(STATIC_LIBRARY|SHARED_LIBRARY|OBJECT_LIBRARY|EXECUTABLE)$")
+      continue()
+    endif()
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+    get_target_property(sources ${target} SOURCES)
+    list(FILTER sources INCLUDE REGEX "\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX "^${PROJECT_SOURCE_DIR}/kernels/")
+    set(folders "")
+    foreach(source IN LISTS sources)
+      get_filename_component(folder "${source}" DIRECTORY)
+      list(APPEND folders "${folder}")
+      list(APPEND "files of ${folder}" "${source}")
+    endforeach()
+    list(REMOVE_DUPLICATES folders)
+    foreach(folder IN LISTS folders)
+      list(LENGTH "files of ${folder}" count)
+      math(EXPR batches "(${count} + ${LOCKSTEP_UNITY_BATCH} - 1) / ${LOCKSTEP_UNITY_BATCH}")
+      file(RELATIVE_PATH name "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}/${folder}")
+      if(IS_ABSOLUTE "${folder}")
+        file(RELATIVE_PATH name "${PROJECT_SOURCE_DIR}" "${folder}")
+      endif()
+      string(MAKE_C_IDENTIFIER "${name}" name)
+      set(index 0)
+      foreach(source IN LISTS "files of ${folder}")
+        math(EXPR batch "${index} * ${batches} / ${count}")
+        set_source_files_properties("${source}" PROPERTIES UNITY_GROUP ${name}_${batch})
+        math(EXPR index "${index} + 1")
+      endforeach()
+      unset("files of ${folder}")
+    endforeach()
+  endforeach()
+endfunction()
