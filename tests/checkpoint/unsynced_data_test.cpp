@@ -22,25 +22,25 @@ using testing::DurableState, testing::FolderAfterCrash, testing::run_job, testin
 namespace fs = std::filesystem;
 
 /// Weights, buffers and averages behind a step that can be gone on from.
-struct Saved {
+struct SavedStep {
   std::int64_t step;
   std::string bytes;
 };
 
 /// A save, and what crashes leave of it.
 struct Save {
-  std::vector<Saved> goes_on_from;         ///< a crash while it is made
+  std::vector<SavedStep> goes_on_from;     ///< a crash while it is made
   std::vector<FolderAfterCrash> in_midst;  ///< none in `goes_on_from`: before the first save
   std::vector<FolderAfterCrash> behind;    ///< what `saved` was told of
 };
 
 /// What a run that is started in the folder goes on from, if anything.
-std::optional<Saved> go_on(const fs::path& folder) {
-  std::optional<Saved> found;
+std::optional<SavedStep> go_on_after_crash(const fs::path& folder) {
+  std::optional<SavedStep> found;
   run_job(1, [&](const CommunicatorPtr& group) {
     TrainingRun run(group, folder, with_all(0, {.read_back = false}));
     if (const auto step = run.resume()) {
-      found = Saved{*step, run.bytes()};
+      found = SavedStep{*step, run.bytes()};
       const auto newest = checkpoint::newest(folder);
       ASSERT_TRUE(newest);
       EXPECT_EQ(newest->step, *step);
@@ -50,17 +50,26 @@ std::optional<Saved> go_on(const fs::path& folder) {
   return found;
 }
 
-bool is_one_of(const std::optional<Saved>& found, const std::vector<Saved>& expected) {
+bool is_one_of(const std::optional<SavedStep>& found, const std::vector<SavedStep>& expected) {
   if (!found) return expected.size() < 2;
-  return std::ranges::any_of(expected, [&](const Saved& each) {
+  return std::ranges::any_of(expected, [&](const SavedStep& each) {
     return each.step == found->step && each.bytes == found->bytes;
   });
 }
 
-class UnsyncedData : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Names, UnsyncedData, ::testing::Bool(), [](const auto& exchange) {
-  return exchange.param ? "WereExchanged" : "WereRenamedOneByOne";
-});
+/// How names change, and whether the run trains on while it saves.
+struct Way {
+  bool exchanges, beside_training;
+};
+
+class UnsyncedData : public ::testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(Names, UnsyncedData,
+                         ::testing::Values(Way{true, false}, Way{false, false}, Way{true, true}),
+                         [](const auto& way) {
+                           return std::string(way.param.exchanges ? "WereExchanged"
+                                                                  : "WereRenamedOneByOne") +
+                                  (way.param.beside_training ? "BesideTraining" : "");
+                         });
 
 TEST_P(UnsyncedData, LostAtAnyCallLeavesTheNewestOrTheOneBefore) {
   const TemporaryFolder folder;
@@ -68,17 +77,20 @@ TEST_P(UnsyncedData, LostAtAnyCallLeavesTheNewestOrTheOneBefore) {
   std::vector<Save> saves;
   {
     DurableState durable(folder / "disk");
-    if (!GetParam()) durable.refuse_exchanges();
+    if (!GetParam().exchanges) durable.refuse_exchanges();
     run_job(2, [&](const CommunicatorPtr& group) {
-      TrainingRun run(group, folder / "disk/run",
-                      with_all(0, {.keep_last = 1, .asynchronous = false, .read_back = false}));
-      std::vector<Saved> last;
+      TrainingRun run(
+          group, folder / "disk/run",
+          with_all(
+              0, {.keep_last = 1, .asynchronous = GetParam().beside_training, .read_back = false}));
+      std::vector<SavedStep> last;
       // The second deletes the first one, and the third has its name.
       for (const std::int64_t step : {1, 2, 2}) {
         run.train(run.steps() + 1);
-        const Saved next{step, run.bytes()};
+        const SavedStep next{step, run.bytes()};
         run.checkpoints().save(step);
-        EXPECT_EQ(run.checkpoints().error(), "");
+        if (GetParam().beside_training) run.train(run.steps() + 2);
+        EXPECT_TRUE(run.checkpoints().wait()) << run.checkpoints().error();
         if (group->rank() == 0) {
           testing::wait_until_deleted(folder / "disk/run");
           saves.push_back({.goes_on_from = last,
@@ -97,12 +109,12 @@ TEST_P(UnsyncedData, LostAtAnyCallLeavesTheNewestOrTheOneBefore) {
     SCOPED_TRACE(detail::concat("step ", save.goes_on_from.back().step));
     for (const FolderAfterCrash& each : save.in_midst) {
       testing::write_folder(folder / "disk", each);
-      ASSERT_TRUE(is_one_of(go_on(folder / "disk/run"), save.goes_on_from)) << crashes;
+      ASSERT_TRUE(is_one_of(go_on_after_crash(folder / "disk/run"), save.goes_on_from)) << crashes;
       ++crashes;
     }
     for (const FolderAfterCrash& each : save.behind) {
       testing::write_folder(folder / "disk", each);
-      const auto found = go_on(folder / "disk/run");
+      const auto found = go_on_after_crash(folder / "disk/run");
       ASSERT_TRUE(found);
       ASSERT_TRUE(is_one_of(found, {save.goes_on_from.back()}));
     }
