@@ -63,12 +63,13 @@ std::string what_is_known(const fs::path& checkpoint) try {
   return "  damaged";
 }
 
-int list(const fs::path& folder) {
-  const auto newest = ls::checkpoint::newest(folder), best = ls::checkpoint::best(folder);
-  for (const Found& each : ls::checkpoint::list(folder))
-    std::cout << each.path.filename().string() << "  " << bytes_of(each.path) << " bytes"
-              << what_is_known(each.path) << (best && best->step == each.step ? "  best" : "")
-              << (newest && newest->step == each.step ? "  latest" : "") << "\n";
+int list(const fs::path& path) {
+  const std::vector<fs::path> checkpoints = all_of(path);
+  const auto newest = ls::checkpoint::newest(path), best = ls::checkpoint::best(path);
+  for (const fs::path& each : checkpoints)
+    std::cout << each.filename().string() << "  " << bytes_of(each) << " bytes"
+              << what_is_known(each) << (best && best->path == each ? "  best" : "")
+              << (newest && newest->path == each ? "  latest" : "") << "\n";
   return 0;
 }
 

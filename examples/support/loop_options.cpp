@@ -1,5 +1,7 @@
 #include "support/loop_options.hpp"
 
+#include <lockstep/checkpoint/folder.hpp>
+
 namespace examples {
 
 namespace ls = lockstep;
@@ -15,8 +17,7 @@ void add_checkpoint_options(CLI::App& app, LoopChoice& choice) {
                  "How many of the newest checkpoints stay, beside that of the best evaluation")
       ->check(whole_number(1, 1 << 20));
   app.add_option("--resume", choice.resume,
-                 "auto: go on from the newest checkpoint if there is one; none; or a checkpoint")
-      ->check(CLI::IsMember({"auto", "none"}) | CLI::ExistingDirectory);
+                 "auto: go on from the newest checkpoint if there is one; none; or a checkpoint");
   app.add_flag(
       "--partial", choice.partial,
       "Take over what fits of a checkpoint, and say what does not, instead of refusing it");
@@ -41,12 +42,21 @@ void add_loop_options(CLI::App& app, LoopChoice& choice) {
 }
 
 void check_loop_options(const CLI::App& app, const LoopChoice& choice) {
-  if (!choice.folder.empty()) return;
+  if (!choice.folder.empty()) {
+    // One that is gone is not asked for again by a run that began with it.
+    if (choice.names_checkpoint() && !std::filesystem::is_directory(choice.resume) &&
+        ls::checkpoint::list(choice.folder).empty())
+      refuse(app, "--resume: " + choice.resume +
+                      " is not there; give a checkpoint, such as runs/a/step-1000");
+    return;
+  }
   for (const char* name :
        {"--save-every", "--keep", "--resume", "--partial", "--snapshot-every", "--snapshot-dir"})
     if (app.count(name) > 0)
       refuse(app, std::string(name) + " is about checkpoints; give --checkpoint-dir, too");
 }
+
+bool LoopChoice::names_checkpoint() const { return resume != "auto" && resume != "none"; }
 
 ls::train::LoopOptions LoopChoice::options(std::int64_t steps, std::int64_t epochs) const {
   ls::train::LoopOptions options{.steps = steps,
@@ -63,7 +73,7 @@ ls::train::LoopOptions LoopChoice::options(std::int64_t steps, std::int64_t epoc
     options.checkpoints.interval =
         ls::checkpoint::SaveInterval::every_steps(std::stoll(save_every));
   options.resume = resume != "none";
-  if (resume != "none" && resume != "auto") options.resume_from = resume;
+  if (names_checkpoint()) options.resume_from = resume;
   return options;
 }
 

@@ -278,8 +278,8 @@ void Manager::State::write() noexcept {
   }
   ++failed;
   if (group->rank() == 0)
-    LOCKSTEP_LOG(warning, "the checkpoint of step ", snapshot.step,
-                 " was not saved: ", writer_error);
+    LOCKSTEP_LOG(warning, "saving the checkpoint of step ", snapshot.step,
+                 " failed: ", writer_error);
 }
 
 // `saved` is the step before: who waits for this save sets it anew.

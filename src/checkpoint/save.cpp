@@ -100,6 +100,14 @@ void finish(RunFolder& folder, const Snapshot& snapshot, std::span<const std::st
   folder.commit(snapshot.step);
 }
 
+std::string agree_on_place(comm::Communicator& group, const std::string& error,
+                           bool is_in_place) try {
+  return agree(group, error, "a checkpoint is in its place");
+} catch (const std::exception& problem) {
+  if (!is_in_place) throw;
+  throw Error(detail::concat("it is in its place, but not all ranks know: ", problem.what()));
+}
+
 }  // namespace
 
 std::string agree_on_plan(comm::Communicator& group, const Snapshot& snapshot, std::string error,
@@ -140,10 +148,10 @@ std::string write_checkpoint(comm::Communicator& group, RunFolder* folder, const
   if (error.empty()) {
     const std::vector<std::string> messages =
         gather_on_first(group, pack(written), "what ranks wrote of a checkpoint");
-    error = agree(group, error_of([&] {
-                    if (folder) finish(*folder, snapshot, messages);
-                  }),
-                  "a checkpoint is in its place");
+    error = error_of([&] {
+      if (folder) finish(*folder, snapshot, messages);
+    });
+    error = agree_on_place(group, error, folder != nullptr && error.empty());
   }
   if (folder && !error.empty()) folder->discard();
   return error;

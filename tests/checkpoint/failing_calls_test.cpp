@@ -1,8 +1,10 @@
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -203,6 +205,33 @@ TEST(CheckpointManager, ASaveWhosePlaceCannotBeMadeDurableLeavesTheFolderAsItWas
     }
   });
   set_log_sink(nullptr);
+}
+
+TEST(CheckpointManager, ASaveWhoseRanksPartBehindItsPlaceSaysThatItIsThere) {
+  const TemporaryFolder folder;
+  static std::string log;
+  log.clear();
+  set_log_sink([](std::string_view line) { log += line; });
+  io::file_calls.rename = [](const char* from, const char* to) {
+    const bool is_last = std::string_view(to).ends_with("latest");
+    if (is_last) std::this_thread::sleep_for(std::chrono::seconds(2 * testing::timeout_multiplier));
+    return ::rename(from, to);
+  };
+  const auto save = [&](comm::Communicator& group) {
+    std::int64_t value = 4;
+    checkpoint::Manager checkpoints(folder / "run", CommunicatorPtr(&group),
+                                    {.asynchronous = false, .read_back = false});
+    checkpoints.add("value", value);
+    checkpoints.save(1);
+    EXPECT_THAT(checkpoints.error(), HasSubstr("timed out")) << group.rank();
+  };
+  comm::run_ranks(2, save, {.timeout = std::chrono::seconds(testing::timeout_multiplier)});
+  io::file_calls = {};
+  set_log_sink(nullptr);
+  EXPECT_THAT(log,
+              HasSubstr("saving the checkpoint of step 1 failed: it is in its place, but not all "
+                        "ranks know"));
+  EXPECT_THAT(steps_in(folder / "run"), UnorderedElementsAre(1));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CheckpointFaults,

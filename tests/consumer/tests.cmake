@@ -17,7 +17,7 @@ endfunction()
 
 if(LOCKSTEP_INSTALL)
   lockstep_add_consumer_test(install LABELS cpu toolkit)
-  lockstep_add_consumer_test(build_tree LABELS cpu toolkit)
+  lockstep_add_consumer_test(build_tree LABELS cpu)
 endif()
 if(LOCKSTEP_INSTALL AND LOCKSTEP_WITH_SIMGPU)
   if(LOCKSTEP_BUILD_TOOLS)

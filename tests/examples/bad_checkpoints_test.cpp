@@ -88,7 +88,8 @@ std::vector<Fault> faults() {
        "step-4 is no checkpoint: it has no manifest.json"},
       {"a folder of checkpoints", do_nothing, "--resume RUN",
        "is a folder of checkpoints; give one of them"},
-      {"nothing there", do_nothing, "--resume RUN/step-5", "Directory does not exist"},
+      {"nothing there", do_nothing, "--resume RUN/step-5",
+       "step-5 is not there; give a checkpoint"},
       {"another model", do_nothing, step + " --dtype f64",
        ": load_state_dict: transformer.h.0.attn.c_attn.bias: dtype f32, expected f64 (convert with "
        "to(dtype)), and 15 others (LOCKSTEP_LOG_LEVEL=info lists them)"},

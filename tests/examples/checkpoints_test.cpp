@@ -149,7 +149,7 @@ TEST(Checkpoints, ThatFindNoRoomLeaveTheTrainedWeightsAndACount) {
                         " --log " + file("log"));
   const auto full = run_command(ranks + limited.string(), 100);
   EXPECT_EQ(full.exit_code, lockstep::train::Loop::not_saved) << full.output;
-  EXPECT_THAT(full.output, HasSubstr("the checkpoint of step 6 was not saved: "));
+  EXPECT_THAT(full.output, HasSubstr("saving the checkpoint of step 6 failed: "));
   EXPECT_THAT(full.output, HasSubstr("checkpoints that were not saved: "));
   EXPECT_EQ(read_file(file("weights.safetensors")) == expected, true) << full.output;
   EXPECT_GE(read_log(file("log")).back().at("failed_saves"), 1);
@@ -219,7 +219,9 @@ TEST(Checkpoints, AreShownComparedVerifiedAndDeletedByTheTool) {
   EXPECT_TRUE(fs::exists(folder / "run/step-6"));  // saved last
   EXPECT_TRUE(fs::exists(folder / "run/step-4"));  // the newest that is whole
   EXPECT_FALSE(fs::exists(folder / "run/step-2"));
-  EXPECT_EQ(tool("verify " + folder.path().string()).exit_code, 2);
+  for (const char* command : {"verify ", "list ", "prune "})
+    EXPECT_EQ(tool(command + folder.path().string()).exit_code, 2);
+  EXPECT_THAT(tool("list " + run + "/step-6").output, HasSubstr("step-6  "));
 }
 
 TEST(Checkpoints, TrainGptStopsBehindAStepAndGoesOnBitwiseMpi) {

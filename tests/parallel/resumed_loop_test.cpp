@@ -195,6 +195,15 @@ TEST(TrainLoop, StartedAgainIsBeyondWhatItWasResumedFromThoughItsNewestCheckpoin
   }
 }
 
+TEST(TrainLoop, StartedAgainDoesNotNeedWhatItWasResumedFrom) {
+  const TemporaryFolder folder;
+  play_from(folder / "a", {}, 4);
+  play_from(folder / "b", folder / "a/step-3", 10);
+  fs::remove_all(folder / "a");
+  EXPECT_EQ(play_from(folder / "b", folder / "a/step-3", 11), 10);
+  EXPECT_THROW(play_from(folder / "c", folder / "a/step-3", 3), CorruptData);
+}
+
 TEST(TrainLoop, StartedAgainGoesOnFromASnapshotInMemoryThoughNothingElseWasSaved) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "memory");
