@@ -42,7 +42,7 @@ else()
     file(GLOB cudnn_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/*/cuda/cudnn/*.cpp")
     add_library(lockstep_cudnn OBJECT ${cudnn_sources})
     set_target_properties(lockstep_cudnn PROPERTIES
-      POSITION_INDEPENDENT_CODE ON UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+      POSITION_INDEPENDENT_CODE ON UNITY_BUILD ${LOCKSTEP_UNITY_BUILD} UNITY_BUILD_BATCH_SIZE 0)
     target_compile_features(lockstep_cudnn PRIVATE cxx_std_20)
     target_compile_options(lockstep_cudnn PRIVATE -O1 -Wno-stringop-overflow)
     target_include_directories(lockstep_cudnn PRIVATE

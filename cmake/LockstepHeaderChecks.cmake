@@ -14,7 +14,7 @@ foreach(header IN LISTS public_headers ITEMS lockstep/version.hpp)
 endforeach()
 
 add_library(lockstep_header_checks OBJECT EXCLUDE_FROM_ALL ${header_check_sources})
-set_target_properties(lockstep_header_checks PROPERTIES UNITY_BUILD OFF)
+set_target_properties(lockstep_header_checks PROPERTIES LOCKSTEP_COMPILE_ALONE ON)
 target_include_directories(lockstep_header_checks PRIVATE "${PROJECT_SOURCE_DIR}/include"
                                                           "${LOCKSTEP_GENERATED_DIR}")
 target_compile_features(lockstep_header_checks PRIVATE cxx_std_20)

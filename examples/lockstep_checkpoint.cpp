@@ -39,7 +39,7 @@ fs::path one_of(const fs::path& path) {
 }
 
 std::vector<fs::path> all_of(const fs::path& path) {
-  if (fs::exists(path / "manifest.json")) return {path};
+  if (fs::exists(path / "manifest.json")) return {fs::canonical(path)};
   std::vector<fs::path> paths;
   for (const Found& each : ls::checkpoint::list(path)) paths.push_back(each.path);
   LOCKSTEP_CHECK(!paths.empty(), ls::InvalidArgument, path.string(), " has no checkpoint");
@@ -65,7 +65,8 @@ std::string what_is_known(const fs::path& checkpoint) try {
 
 int list(const fs::path& path) {
   const std::vector<fs::path> checkpoints = all_of(path);
-  const auto newest = ls::checkpoint::newest(path), best = ls::checkpoint::best(path);
+  const fs::path folder = checkpoints.front().parent_path();
+  const auto newest = ls::checkpoint::newest(folder), best = ls::checkpoint::best(folder);
   for (const fs::path& each : checkpoints)
     std::cout << each.filename().string() << "  " << bytes_of(each) << " bytes"
               << what_is_known(each) << (best && best->path == each ? "  best" : "")

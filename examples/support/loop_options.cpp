@@ -6,6 +6,16 @@ namespace examples {
 
 namespace ls = lockstep;
 
+namespace {
+
+bool has_checkpoints(const std::filesystem::path& folder) try {
+  return !ls::checkpoint::list(folder).empty();
+} catch (const ls::Error&) {  // told where the run opens it
+  return true;
+}
+
+}  // namespace
+
 void add_checkpoint_options(CLI::App& app, LoopChoice& choice) {
   app.add_option("--checkpoint-dir", choice.folder,
                  "Save all that the run needs to go on, in this folder")
@@ -42,10 +52,12 @@ void add_loop_options(CLI::App& app, LoopChoice& choice) {
 }
 
 void check_loop_options(const CLI::App& app, const LoopChoice& choice) {
+  if (choice.resume.empty()) refuse(app, "--resume: give auto, none or a checkpoint");
   if (!choice.folder.empty()) {
     // One that is gone is not asked for again by a run that began with it.
-    if (choice.names_checkpoint() && !std::filesystem::is_directory(choice.resume) &&
-        ls::checkpoint::list(choice.folder).empty())
+    std::error_code unknown;  // told by the load
+    if (choice.names_checkpoint() && !std::filesystem::is_directory(choice.resume, unknown) &&
+        !has_checkpoints(choice.folder))
       refuse(app, "--resume: " + choice.resume +
                       " is not there; give a checkpoint, such as runs/a/step-1000");
     return;

@@ -6,7 +6,7 @@ file(GLOB signature_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/signatu
 function(lockstep_add_signature_check target)
   add_library(${target} OBJECT ${signature_sources})
   target_compile_features(${target} PRIVATE cxx_std_20)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
+  set_target_properties(${target} PROPERTIES LOCKSTEP_COMPILE_ALONE ON)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/simgpu/tests"
                              "${PROJECT_SOURCE_DIR}/simgpu/include/simgpu")
   target_link_libraries(${target} PRIVATE lockstep_flags ${ARGN})

@@ -11,9 +11,11 @@
 #include "checkpoint/names.hpp"
 #include "checkpoint/own_part.hpp"
 #include "checkpoint/share.hpp"
+#include "comm/run_progress.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/io/crc32c.hpp"
+#include "lockstep/observe/log.hpp"
 #include "lockstep/version.hpp"
 #include "runtime/background_failure.hpp"
 
@@ -100,12 +102,18 @@ void finish(RunFolder& folder, const Snapshot& snapshot, std::span<const std::st
   folder.commit(snapshot.step);
 }
 
-std::string agree_on_place(comm::Communicator& group, const std::string& error,
+/// @param is_in_place true on rank 0 if `error` is empty, which says so where it cannot tell the
+/// others.
+std::string agree_on_place(comm::Communicator& group, const std::string& error, std::int64_t step,
                            bool is_in_place) try {
   return agree(group, error, "a checkpoint is in its place");
-} catch (const std::exception& problem) {
-  if (!is_in_place) throw;
-  throw Error(detail::concat("it is in its place, but not all ranks know: ", problem.what()));
+} catch (...) {
+  if (is_in_place) {
+    comm::note_saved(step);
+    LOCKSTEP_LOG(warning, "the checkpoint of step ", step,
+                 " is in its place, but not all ranks could be told");
+  }
+  throw;
 }
 
 }  // namespace
@@ -151,7 +159,7 @@ std::string write_checkpoint(comm::Communicator& group, RunFolder* folder, const
     error = error_of([&] {
       if (folder) finish(*folder, snapshot, messages);
     });
-    error = agree_on_place(group, error, folder != nullptr && error.empty());
+    error = agree_on_place(group, error, snapshot.step, folder != nullptr && error.empty());
   }
   if (folder && !error.empty()) folder->discard();
   return error;

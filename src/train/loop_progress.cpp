@@ -50,8 +50,9 @@ std::string told_by(const std::filesystem::path& checkpoint) {
 // A path has any bytes, and a value UTF-8: what is not ASCII is told in hexadecimal digits.
 std::string place_of(const std::filesystem::path& checkpoint) {
   std::error_code unknown;  // told by the load
-  std::filesystem::path place = std::filesystem::weakly_canonical(checkpoint, unknown);
-  if (place.empty()) place = std::filesystem::absolute(checkpoint, unknown).lexically_normal();
+  const std::filesystem::path whole = std::filesystem::absolute(checkpoint, unknown);
+  std::filesystem::path place = std::filesystem::weakly_canonical(whole, unknown);
+  if (place.empty()) place = whole.lexically_normal();
   if (!place.has_filename()) place = place.parent_path();
   constexpr const char* digits = "0123456789ABCDEF";
   std::string text;

@@ -17,6 +17,8 @@ def commands_of(build: pathlib.Path) -> dict[str, tuple[list[str], str]]:
     """By file, once each, what compiles it and where."""
     commands = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
+        if "/Unity/unity_" in entry["file"]:
+            sys.exit(f"{entry['file']} is a batch, though each file is to be compiled alone")
         if not entry["file"].endswith(".cpp"):
             continue  # kernels, which are always compiled alone
         words = shlex.split(entry["command"])
@@ -28,7 +30,7 @@ def commands_of(build: pathlib.Path) -> dict[str, tuple[list[str], str]]:
 def main() -> int:
     source, build = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     subprocess.run(["cmake", "-S", source, "-B", build, "-DLOCKSTEP_UNITY_BUILD=OFF",
-                    "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+                    "-DLOCKSTEP_WARNINGS_AS_ERRORS=ON", "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
                     *sys.argv[3:]], check=True, stdout=subprocess.DEVNULL)
     commands = commands_of(build)
     failed = []

@@ -96,7 +96,7 @@ add_test(NAME build_without_batches
   COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/compile_alone.py" "${PROJECT_SOURCE_DIR}"
           "${PROJECT_BINARY_DIR}/without-batches" -G ${CMAKE_GENERATOR} -DCMAKE_BUILD_TYPE=${CMAKE_BUILD_TYPE}
           "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=${CMAKE_CXX_FLAGS_RELWITHDEBINFO}"
-          -DLOCKSTEP_CUDA=${LOCKSTEP_CUDA} -DLOCKSTEP_WARNINGS_AS_ERRORS=${LOCKSTEP_WARNINGS_AS_ERRORS})
+          -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DLOCKSTEP_CUDA=${LOCKSTEP_CUDA})
 set_tests_properties(build_without_batches PROPERTIES LABELS slow TIMEOUT 7200 RUN_SERIAL ON)
 
 # The whole suite once more, as lesser machines would run it.

@@ -201,6 +201,10 @@ TEST(TrainLoop, StartedAgainDoesNotNeedWhatItWasResumedFrom) {
   play_from(folder / "b", folder / "a/step-3", 10);
   fs::remove_all(folder / "a");
   EXPECT_EQ(play_from(folder / "b", folder / "a/step-3", 11), 10);
+  const fs::path elsewhere = fs::current_path();
+  fs::current_path(folder.path());  // of which the first name is gone
+  EXPECT_EQ(play_from("b", "a/step-3", 12), 11);
+  fs::current_path(elsewhere);
   EXPECT_THROW(play_from(folder / "c", folder / "a/step-3", 3), CorruptData);
 }
 
