@@ -55,17 +55,17 @@ if(LOCKSTEP_WITH_ONEDNN)
   target_link_libraries(lockstep PRIVATE Onednn::dnnl)
 endif()
 
-# Warnings and sanitizers for lockstep's own targets.
+# Warnings and sanitizers for lockstep's own targets. In a batch of files, names of one hide those of
+# another, which nobody reads together, and GCC takes the batch for a header.
+set(shadow -Wshadow)
+if(LOCKSTEP_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(shadow -Wshadow=local -Wno-subobject-linkage)
+elseif(LOCKSTEP_UNITY_BUILD)
+  set(shadow "")
+endif()
 add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor>)
-# In a batch of files, names of one hide those of another, which nobody reads together.
-if(LOCKSTEP_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(lockstep_flags INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow -Wshadow=local -Wno-subobject-linkage>)
-elseif(LOCKSTEP_UNITY_BUILD)
-  target_compile_options(lockstep_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow>)
-endif()
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wnon-virtual-dtor;${shadow}>")
 # GCC 12 sees overlapping copies in the concatenation of strings (its bug 105651).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(lockstep_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)

@@ -6,6 +6,7 @@
 #include "lockstep/autograd/op_call.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "support/refusal.hpp"
 
 namespace lockstep {
 namespace {
@@ -14,6 +15,7 @@ using autograd::InputGradients;
 using autograd::OpCall;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::refusal;
 
 constexpr OpDescriptor scaled_op{.name = "scaled"};
 
@@ -70,16 +72,6 @@ TEST(GradCheck, RestoresInputsAndPassesOthersThrough) {
   EXPECT_TRUE(grad_check([](const auto& in) { return index_select(in[0], 0, in[1]); }, {x, index}));
   EXPECT_EQ(x.to_vector<double>(), before);
   EXPECT_FALSE(x.grad().defined());
-}
-
-template <class Call>
-std::string refusal(Call&& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 TEST(GradCheck, RefusesWhatItCannotCheck) {

@@ -1,14 +1,13 @@
 #include <chrono>
 #include <cstdint>
-#include <fstream>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "checkpoint/thread_job.hpp"
 #include "lockstep/lockstep.hpp"
+#include "support/resident_bytes.hpp"
 #include "support/temporary_folder.hpp"
 
 // The memory of a first save is provided beside training.
@@ -17,14 +16,6 @@ namespace lockstep {
 namespace {
 
 using testing::run_job, testing::TemporaryFolder;
-
-/// Memory that the process has, in MiB.
-std::int64_t resident_mib() {
-  std::ifstream file("/proc/self/statm");
-  std::int64_t all = 0, resident = 0;
-  file >> all >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE) >> 20;
-}
 
 TEST(PreparedMemory, IsThereForTheFirstSaveAlsoBehindALoadOfTensorsThatDoNotStay) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -40,16 +31,17 @@ TEST(PreparedMemory, IsThereForTheFirstSaveAlsoBehindALoadOfTensorsThatDoNotStay
       checkpoint::Manager manager(folder / (is_loaded ? "other" : "run"), group,
                                   {.read_back = false});
       manager.add("weight", state);
-      const std::int64_t before = resident_mib();
+      const std::int64_t before = testing::resident_bytes();
       if (is_loaded)
         manager.load(folder / "run/step-1");
       else
         manager.is_due(0);
       const auto end =
           std::chrono::steady_clock::now() + std::chrono::seconds(20 * testing::timeout_multiplier);
-      while (resident_mib() < before + 48 && std::chrono::steady_clock::now() < end)
+      while (testing::resident_bytes() < before + (48 << 20) &&
+             std::chrono::steady_clock::now() < end)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      EXPECT_GE(resident_mib(), before + 48) << is_loaded;
+      EXPECT_GE(testing::resident_bytes(), before + (48 << 20)) << is_loaded;
       manager.save(1);
       ASSERT_TRUE(manager.wait()) << manager.error();
     }

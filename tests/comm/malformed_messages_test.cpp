@@ -30,6 +30,7 @@
 #include "lockstep/comm/bootstrap.hpp"
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/core/error.hpp"
+#include "support/resident_bytes.hpp"
 #include "support/timeout_multiplier.hpp"
 
 // What strangers and broken peers may send to the sockets of a job: nothing of it ends the process,
@@ -39,6 +40,7 @@
 namespace lockstep::comm {
 namespace {
 
+using lockstep::testing::resident_bytes;
 using tcp::Clock, tcp::Socket;
 
 constexpr int some = 2'000, many = 1'000'000;
@@ -101,17 +103,11 @@ class Noise {
   std::mt19937_64 random_;
 };
 
-std::size_t resident_bytes() {
-  std::size_t whole = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> whole >> resident;
-  return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
-
 /// Does something so many times, of which none may take long, and all but the first few no memory.
 /// Sanitizers keep what was freed.
 template <class Action>
 void repeat(int times, Action action) {
-  std::size_t before = 0;
+  std::int64_t before = 0;
   Clock::duration longest{};
   for (int i = 0; i < times; ++i) {
     if (i == times / 10) before = resident_bytes();
@@ -122,7 +118,7 @@ void repeat(int times, Action action) {
   }
   EXPECT_LT(longest, std::chrono::seconds(10) * lockstep::testing::timeout_multiplier);
   if (lockstep::testing::timeout_multiplier == 1) {
-    EXPECT_LT(resident_bytes(), before + (std::size_t{8} << 20));
+    EXPECT_LT(resident_bytes(), before + (8 << 20));
   }
 }
 
@@ -278,7 +274,7 @@ TEST(MalformedMessages, OfSignaturesThatAloneMakeSenseTakeBoundedMemory) {
   std::vector<std::string> reports;
   const auto hub = make_intrusive<SignatureComparison>(
       SignatureComparison::Send{}, [&](const std::string& text) { reports.push_back(text); });
-  const std::size_t before = resident_bytes();
+  const std::int64_t before = resident_bytes();
   const auto sender = make_intrusive<SignatureComparison>(
       [&](const std::string& batch) { hub->take(batch, 5); }, [](const std::string&) {});
   for (std::uint64_t number = 0; number < 300'000; ++number) {
@@ -289,18 +285,19 @@ TEST(MalformedMessages, OfSignaturesThatAloneMakeSenseTakeBoundedMemory) {
   ASSERT_FALSE(reports.empty());
   EXPECT_THAT(reports[0], ::testing::HasSubstr("rank 5 has called so many operations"));
   if (lockstep::testing::timeout_multiplier == 1) {
-    EXPECT_LT(resident_bytes(), before + 3 * SignatureComparison::max_pending);
+    EXPECT_LT(resident_bytes(),
+              before + 3 * static_cast<std::int64_t>(SignatureComparison::max_pending));
   }
 }
 
 TEST(MalformedMessages, OfAGroupThatIsNotThereYetTakeBoundedMemory) {
   const auto registry = std::make_shared<GroupRegistry>();
   const GroupMembership group(registry);
-  const std::size_t before = resident_bytes();
+  const std::int64_t before = resident_bytes();
   const std::string news = "left 0 1 " + std::string(4000, '7');
   for (int i = 0; i < 20'000; ++i) registry->receive(news);
   if (lockstep::testing::timeout_multiplier == 1) {
-    EXPECT_LT(resident_bytes(), before + (std::size_t{24} << 20));
+    EXPECT_LT(resident_bytes(), before + (24 << 20));
   }
 }
 

@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "io/file_calls.hpp"
 #include "lockstep/io/file_error.hpp"
@@ -14,12 +13,13 @@
 #include "lockstep/tensor/factories.hpp"
 #include "safetensors_bytes.hpp"
 #include "support/place.hpp"
+#include "support/resident_bytes.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace lockstep::io {
 namespace {
 
-using lockstep::testing::read_file;
+using lockstep::testing::read_file, lockstep::testing::resident_bytes;
 using lockstep::testing::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -191,14 +191,6 @@ TEST(Safetensors, RefusesTruthValuesOtherThan0And1) {
   const auto file = SafetensorsFile::open(path);
   EXPECT_THAT([&] { file.view("a"); }, ThrowsMessage<CorruptData>(HasSubstr("byte 1 is 2")));
   EXPECT_THROW(file.tensor("a"), CorruptData);
-}
-
-// Resident memory of the process, in bytes.
-std::int64_t resident_bytes() {
-  std::ifstream in("/proc/self/statm");
-  std::int64_t total = 0, resident = 0;
-  in >> total >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE);
 }
 
 #if defined(__SANITIZE_THREAD__)

@@ -1,18 +1,17 @@
 #include "lockstep/parallel/reducer.hpp"
 
 #include <cstddef>
-#include <fstream>
 #include <numeric>
 #include <string>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "lockstep/autograd/graph_tag.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "support/resident_bytes.hpp"
 
 namespace lockstep::parallel {
 namespace {
@@ -102,19 +101,12 @@ TEST(Reducer, LaunchesBucketsInOrderWhenHooksFireOutOfOrder) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-std::size_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  std::size_t size = 0, resident = 0;
-  statm >> size >> resident;
-  return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
-
 // Ops of its forwards may live on, and are refused for ever.
 TEST(Reducer, KeepsNoTextForEachOfItsTags) {
   const std::string reason(256, 'x');
-  const std::size_t before = resident_bytes();
-  constexpr std::size_t closed = 100'000;
-  for (std::size_t i = 0; i < closed; ++i) {
+  const std::int64_t before = lockstep::testing::resident_bytes();
+  constexpr std::int64_t closed = 100'000;
+  for (std::int64_t i = 0; i < closed; ++i) {
     const autograd::GraphTag tag = autograd::new_graph_tag();
     autograd::on_backward_through(tag, [] {});
     autograd::close_graph_tag(tag, reason);
@@ -122,7 +114,7 @@ TEST(Reducer, KeepsNoTextForEachOfItsTags) {
       EXPECT_THROW(autograd::check_open(tag), InvalidArgument);
     }
   }
-  EXPECT_LT(resident_bytes(), before + 64 * closed);
+  EXPECT_LT(lockstep::testing::resident_bytes(), before + 64 * closed);
 }
 #endif
 

@@ -1,10 +1,8 @@
 #include "lockstep/train/step_graph.hpp"
 
 #include <array>
-#include <fstream>
 
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops.hpp"
@@ -13,6 +11,7 @@
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/tensor/host_copy.hpp"
 #include "parallel/ranks.hpp"
+#include "support/resident_bytes.hpp"
 #include "support/timeout_multiplier.hpp"
 
 namespace lockstep::parallel::testing {
@@ -68,13 +67,6 @@ TEST(StepGraph, RoundsStatesInFewBitsAsTheEagerStepDoes) {
   }
 }
 
-std::size_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  std::size_t size = 0, resident = 0;
-  statm >> size >> resident;
-  return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
-
 // What its former graph has left, results and gradients, is of no use to anybody.
 TEST(StepGraph, HoldsNoMoreHoweverOftenItIsCapturedAnew) {
   Tensor weight = ones({64, (1 << 16) / lockstep::testing::timeout_multiplier}).set_requires_grad(),
@@ -90,14 +82,15 @@ TEST(StepGraph, HoldsNoMoreHoweverOftenItIsCapturedAnew) {
       },
       {.num_warmup_iters = 1});
   const Tensor x = values({2, 64}, 1).to(DType::f32);
-  std::size_t early = 0;
+  std::int64_t early = 0;
   for (int capture = 0; capture < 9; ++capture) {
     other.set_requires_grad(capture % 2 == 1);
     for (int i = 0; i < 54; ++i) graph({x});
     EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
-    if (capture == 2) early = resident_bytes();
+    if (capture == 2) early = lockstep::testing::resident_bytes();
   }
-  EXPECT_LT(resident_bytes(), early + weight.nbytes());
+  EXPECT_LT(lockstep::testing::resident_bytes(),
+            early + static_cast<std::int64_t>(weight.nbytes()));
 }
 
 TEST(StepGraph, AllocatesNothingInAReplay) {
