@@ -18,11 +18,13 @@ import time
 
 import benchmarks
 import gpu_tests
+import jobs
 import machine
 import place as places
 import program
 import results as outputs
 import sanitizer
+import saves
 import step_kernels
 import steps
 import summary
@@ -39,7 +41,9 @@ STAGES = (
     ("launches", 20, step_kernels.launches),
     ("torch", 60, steps.torch),
     ("choices", 45, steps.choices),
-    ("ranks", 45, gpu_tests.two_ranks),
+    ("ranks", 90, gpu_tests.two_ranks),
+    ("jobs", 60, jobs.run),
+    ("saves", 45, saves.run),
     ("sanitizer", 60, sanitizer.run),
     ("dram", 50, step_kernels.dram),
     ("benchmarks", 100, benchmarks.run),

@@ -20,19 +20,27 @@ HANGS = 40
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """Tests of one program. `ranks` start under mpirun."""
+    """Tests of one program, those of `filter` without those of `but`. `ranks` start under mpirun."""
     program: str
     filter: str = ON_GPU
+    but: str = ""
     ranks: int = 1
     is_alone: bool = False  # it takes all of a GPU's memory
     is_quick: bool = False  # also on the simulated GPU, for which it takes a second
     needs_mpi: bool = False  # starts under mpirun on one rank too
 
 
+def in_parts(program, ranks=1):
+    """The tests of data parallelism in three suites of like length: contracts of some letters, of others, and all the rest."""
+    first = ":".join(f"Nccl/{letter}*" for letter in "CDGLMP")
+    second = ":".join(f"Nccl/{letter}*" for letter in "BRSU")
+    return tuple(Suite(program, which, but, ranks) for which, but in ((first, ""), (second, ""), ("*", f"{first}:{second}")))
+
+
 SUITES = (
     Suite("test_runtime", is_alone=True, is_quick=True), Suite("test_memory", is_alone=True), Suite("test_cudnn", "*Gpu.*"), Suite("test_contract"),
     Suite("test_tensor"), Suite("test_autograd"), Suite("test_optim"), Suite("test_comm_nccl", "*"),
-    Suite("test_ddp_nccl", "*"), Suite("test_random"), Suite("test_nn"), Suite("test_amp"), Suite("test_models"),
+    *in_parts("test_ddp_nccl"), Suite("test_random"), Suite("test_nn"), Suite("test_amp"), Suite("test_models"),
     Suite("test_parallel_nccl", "*"), Suite("test_comm_staged", "*", needs_mpi=True),
     Suite("test_staged_threads", "*"), Suite("test_ddp_staged", "*", needs_mpi=True), Suite("test_data"), Suite("test_checkpoint"), Suite("test_io"))
 
@@ -71,7 +79,7 @@ class Run:
         ended = "done"
         for _ in range(MOST_STARTS):
             known = self.passed + self.skipped + self.failed
-            without = ":".join([SLOW, *known])
+            without = ":".join([SLOW, *filter(None, [self.suite.but]), *known])
             filters = f"--gtest_filter={self.suite.filter}-{without}"
             command = [program, filters, "--gtest_color=no"]
             outcome = self.check.run(self.command(command) if self.command else command, self.limit - self.seconds,
@@ -151,40 +159,48 @@ def parity(check):
         check.note_failure("parity", f"the run differs from PyTorch's, or ended early: {answer.words}")
 
 
-# Of two ranks. Those over the host take no NCCL.
-RANKS = (Suite("test_comm_nccl", "*AllReduce*:*Broadcast*:*AllGather*", 2, is_quick=True), Suite("test_comm_staged", "*", 2),
-         Suite("test_comm_nccl", "*", 2), Suite("test_ddp_nccl", "*", 2))
+# Of two ranks: the first alone, which shows whether NCCL takes these ranks at all. Those over the host take no NCCL.
+RANKS = (Suite("test_comm_nccl", "*AllReduce*:*Broadcast*:*AllGather*", ranks=2, is_quick=True), Suite("test_comm_nccl", "*", ranks=2),
+         Suite("test_parallel_nccl", "*", ranks=2), *in_parts("test_ddp_nccl", 2), Suite("test_comm_staged", "*", ranks=2),
+         Suite("test_ddp_staged", "*", ranks=2))
+RANKS_AT_A_TIME = 4
 
 
 # NCCL joins two ranks on one GPU if it believes them to be on two hosts, which then exchange through sockets and host memory. It may
 # look neither for network cards nor for NVLink between hosts; the GPU gives the two processes' kernels their turns.
-TWO_HOSTS = {"LOCKSTEP_TEST_SHARE_GPU": "1", "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1",
+TWO_HOSTS = {"LOCKSTEP_SHARE_GPUS": "1", "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1",
              "NCCL_MNNVL_ENABLE": "0", "NCCL_DEBUG": "WARN"}
 
 
 def two_ranks(check):
     """Two ranks over NCCL and through the host: with a GPU each, or both on the only one. NCCL takes the latter if it believes
     them to be on two hosts."""
-    shared, is_refused = len(check.gpus) < 2, False
+    shared = len(check.gpus) < 2
     environment = {**check.place.environment, "LOCKSTEP_TIMEOUT": "10"}  # two that fail must fit into the stage
     if shared:
         environment.update(TWO_HOSTS)
     if not check.place.ranks(2, []):
         check.skip("ranks", "no mpirun")
         return
-    for suite in RANKS:
-        if check.quick and not suite.is_quick or is_refused and "nccl" in suite.program:
-            continue
+
+    def one(suite):
+        """Runs a suite; True where NCCL refuses two ranks on a GPU."""
         if not check.place.program(suite.program):
             check.skip("ranks", f"{suite.program} was not built")
-            continue
+            return False
         run = Run(check, suite, check.left(), environment,
                   lambda command: check.place.ranks(2, command, "NCCL_HOSTID" if shared else None))
         fields = run.go()
         if shared and run.is_refused:
-            is_refused = True
             check.skip("ranks", "NCCL takes no two ranks on one GPU here, also of two hosts (NCCL_HOSTID)")
-            continue
+            return True
         check.results.add("ranks", filter=suite.filter, shared_gpu=shared, **fields)
         if not is_fine(fields):
             check.note_failure("ranks", f"two of {suite.program}: {len(fields['failed'])} failed, {fields['ended']}")
+        return False
+
+    first, *others = (suite for suite in RANKS if suite.is_quick or not check.quick)
+    is_refused = one(first)
+    others = [suite for suite in others if not (is_refused and "nccl" in suite.program)]
+    with concurrent.futures.ThreadPoolExecutor(RANKS_AT_A_TIME) as pool:
+        list(pool.map(one, others))

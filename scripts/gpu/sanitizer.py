@@ -5,9 +5,9 @@ import re
 
 from gpu_tests import ON_GPU, SLOW
 
-# (tool of compute-sanitizer, program, its tests)
-SANITIZED = (("memcheck", "test_runtime", ON_GPU), ("memcheck", "test_contract", "*/cuda*"), ("racecheck", "test_contract", "*/cuda*"),
-             ("racecheck", "test_optim", ON_GPU), ("initcheck", "test_tensor", ON_GPU))
+# (tool of compute-sanitizer, program, its tests, among how many processes)
+SANITIZED = (("memcheck", "test_runtime", ON_GPU, 1), ("memcheck", "test_contract", "*/cuda*", 6), ("racecheck", "test_contract", "*/cuda*", 4),
+             ("racecheck", "test_optim", ON_GPU, 1), ("initcheck", "test_tensor", ON_GPU, 1))
 
 
 def only_own_kernels(check, tool):
@@ -21,7 +21,7 @@ def only_own_kernels(check, tool):
 
 
 def run(check):
-    """compute-sanitizer over a part of the tests that launches every kernel at least once, all tools beside each other."""
+    """compute-sanitizer over tests that launch every kernel at least once, all tools beside each other."""
     tool = check.find_tool("compute-sanitizer")
     if not tool:
         check.skip("sanitizer", "compute-sanitizer is not on this machine")
@@ -29,19 +29,21 @@ def run(check):
     options = [*only_own_kernels(check, tool), "--error-exitcode", "9"]
 
     def one(case):
-        kind, name, wanted = case
+        kind, name, wanted, part, parts = case
         program = check.place.program(name)
         if not program or check.left() < 5:
             check.skip("sanitizer", f"{kind} {name}: {'no time is left' if program else 'was not built'}")
             return
         # Tests provoke errors of the API.
         quiet = ["--report-api-errors", "no"] if kind == "memcheck" else []
-        answer = check.run([tool, "--tool", kind, *quiet, *options, program, f"--gtest_filter={wanted}-{SLOW}", "--gtest_brief=1"],
-                           check.left())
+        shard = {"GTEST_TOTAL_SHARDS": str(parts), "GTEST_SHARD_INDEX": str(part)}
+        answer = check.run([tool, "--tool", kind, *quiet, *options, program, f"--gtest_filter={wanted}-{SLOW}", "--gtest_color=no"],
+                           check.left(), {**check.place.environment, **shard})
         tell_findings(check, kind, name, answer)
 
-    with concurrent.futures.ThreadPoolExecutor(1 if check.quick else len(SANITIZED)) as pool:
-        list(pool.map(one, SANITIZED))
+    cases = [(*case, part, parts) for *case, parts in SANITIZED for part in range(parts)]
+    with concurrent.futures.ThreadPoolExecutor(1 if check.quick else len(cases)) as pool:
+        list(pool.map(one, cases))
 
 
 def tell_findings(check, kind, name, answer):
@@ -51,6 +53,6 @@ def tell_findings(check, kind, name, answer):
     found = [line for line in answer.lines if line.startswith("========= ") and
              re.search(r"Invalid|Race|Uninitialized|Error:|hazard", line)]
     summary = next((line for line in reversed(answer.lines) if "SUMMARY" in line), "")
-    check.results.add("sanitizer", tool=kind, program=name, ended=answer.words, summary=summary.strip("= "), findings=found[:20])
+    check.results.add("sanitizer", tool=kind, program=name, tests=sum(line.startswith("[       OK") for line in answer.lines), ended=answer.words, summary=summary.strip("= "), findings=found[:20])
     if found or (answer.code not in (0, 1) and not answer.is_late):
         check.note_failure("sanitizer", f"{kind} of {name}: {summary.strip('= ') or answer.words}")

@@ -40,6 +40,14 @@ def tests(check):
         yield from (f"    failed: {name}" for name in failed[:20])
 
 
+def jobs(check):
+    ran = [entry for entry in check.results.of("jobs") if "job" in entry and "ended" in entry]
+    if ran:
+        wrong = [entry for entry in ran if entry["wrong"] or entry["ended"] != "exit code 0"]
+        yield f"  {len(ran) - len(wrong)} of {len(ran)} trainings went as a plain one does"
+        yield from (f"    {entry['job']}: {entry['wrong'] or entry['ended']}" for entry in wrong)
+
+
 def parity(check):
     for entry in check.results.of("parity"):
         if "ended" in entry:
@@ -74,11 +82,27 @@ def choices(check):
             yield f"  {entry['model']} in {entry['dtype']}, {words}: {number(entry['ms_median'], 4)} ms"
 
 
+def saves(check):
+    for entry in check.results.of("saves"):
+        if "ms_mean" in entry:
+            yield (f"  {entry['way']}: {number(entry['ms_median'], 4)} ms a step, {number(entry['ms_mean'], 4)} on average, "
+                   f"at most {number(entry['ms_max'], 4)}")
+
+
 def launches(check):
     for entry in check.results.of("launches"):
         if "step_us" in entry:
             yield (f"  a small step {entry['way']}: {number(entry['step_us'], 4)} us, of which its {entry['kernels']} kernels "
                    f"{number(entry['kernels_us'], 4)} us")
+
+
+def sanitizer(check):
+    ran = [entry for entry in check.results.of("sanitizer") if "tool" in entry]
+    for tool in dict.fromkeys(entry["tool"] for entry in ran):
+        of_it = [entry for entry in ran if entry["tool"] == tool]
+        late = sum(entry["ended"].startswith("cut off") for entry in of_it)
+        yield (f"  {tool}: {sum(entry['tests'] for entry in of_it)} tests passed, {sum(len(entry['findings']) for entry in of_it)} findings"
+               + (f", {late} of {len(of_it)} parts not finished" if late else ""))
 
 
 def kernels(check):
@@ -110,8 +134,8 @@ def left_out(check):
 
 def text(check):
     """The lines of the summary."""
-    parts = (("Ceilings", ceilings), ("Tests", tests), ("Parity", parity), ("Training beside the CPU", twins), ("Steps", steps),
-             ("Launches", launches), ("Choices", choices), ("Predicted and measured", kernels), ("Left out", left_out))
+    parts = (("Ceilings", ceilings), ("Tests", tests), ("Jobs", jobs), ("Parity", parity), ("Training beside the CPU", twins), ("Steps", steps),
+             ("Launches", launches), ("Choices", choices), ("Checkpoints", saves), ("Predicted and measured", kernels), ("Sanitizer", sanitizer), ("Left out", left_out))
     lines = list(head(check))
     for title, part in parts:
         found = list(part(check))

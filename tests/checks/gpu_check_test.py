@@ -36,12 +36,15 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertEqual([line["name"] for line in stages["stage"]],
                          ["machine", "ceilings", "describe", "tests", "parity", "twins", "steps", "kernels", "launches", "torch", "choices",
-                          "ranks", "sanitizer", "dram", "benchmarks", "llm.c", "torch.compile"])
+                          "ranks", "jobs", "saves", "sanitizer", "dram", "benchmarks", "llm.c", "torch.compile"])
         self.assertTrue(any("tflops" in line for line in stages["ceilings"]))
         self.assertTrue(any(line.get("us_queued", 0) > 0 for line in stages["ceilings"]))
         self.assertGreaterEqual(sum(line.get("passed", 0) for line in stages["tests"]), 9)
         self.assertEqual([line["failed"] for line in stages["tests"] + stages["ranks"]], [[], []])
         self.assertGreater(stages["ranks"][0]["passed"], 0)
+        self.assertEqual({line["job"]: line["wrong"] for line in stages["jobs"]},
+                         dict.fromkeys(("plain", "two ranks", "ZeRO 2", "resumed", "killed"), ""))
+        self.assertEqual([line["way"] for line in stages["saves"]], ["without", "every 20 steps"])
         self.assertTrue(any(line.get("program") == "lockstep" and line["ms_median"] > 0 for line in stages["steps"]))
         self.assertIn("skipped", stages["describe"][0])
         self.assertIn("skipped", stages["kernels"][0])

@@ -14,10 +14,10 @@
 
 namespace lockstep::testing {
 
-/// Whether ranks may share a GPU: LOCKSTEP_TEST_SHARE_GPU=1, for machines that have one alone. NCCL
+/// Whether ranks may share a GPU: LOCKSTEP_SHARE_GPUS=1, for machines that have one alone. NCCL
 /// takes that only of ranks that it believes to be on different hosts (NCCL_HOSTID).
 inline bool shares_gpus() {
-  const char* value = std::getenv("LOCKSTEP_TEST_SHARE_GPU");
+  const char* value = std::getenv("LOCKSTEP_SHARE_GPUS");
   return value && std::string_view(value) == "1";
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <iterator>
 #include <map>
 #include <numeric>
@@ -30,6 +31,17 @@ std::optional<int> index_of(const std::string& wanted) {
   return index;
 }
 
+// LOCKSTEP_SHARE_GPUS=1: ranks that see the same GPUs deal them out among themselves, whether they
+// suffice or not.
+bool shares_gpus() {
+  const char* const variable = std::getenv("LOCKSTEP_SHARE_GPUS");
+  if (!variable || !*variable) return false;
+  const std::string_view value = variable;
+  LOCKSTEP_CHECK(value == "0" || value == "1", InvalidArgument, "LOCKSTEP_SHARE_GPUS is \"", value,
+                 "\"; give 0 or 1");
+  return value == "1";
+}
+
 // The indices of the GPUs that this rank may take: all that it sees, or the one asked for.
 std::vector<int> candidates(const std::string& wanted) {
   if (wanted == "cpu") return {};
@@ -47,9 +59,10 @@ std::vector<int> candidates(const std::string& wanted) {
   return {*index};
 }
 
-std::string identities_of(const std::vector<int>& indices) {
+// What tells GPUs apart that only one rank may take: all of them, or none where they are shared.
+std::string identities_of(const std::vector<int>& indices, const std::string& owner) {
   std::string text;
-  for (const int index : indices) text += cuda_device_identity(index) + ' ';
+  for (const int index : indices) text += cuda_device_identity(index) + owner + ' ';
   return text;
 }
 
@@ -103,19 +116,22 @@ Device choose_gpu(Bootstrap& bootstrap, const std::string& wanted, const std::ve
                    bootstrap.peers()[rank].host,
                    index_of(wanted) ? " asks for a GPU that a lower rank uses"
                                     : " sees no GPU that lower ranks leave: there are too few GPUs",
-                   ": every rank needs its own");
+                   ": every rank needs its own (LOCKSTEP_SHARE_GPUS=1 lets ranks share them)");
   return cuda(
       indices[static_cast<std::size_t>(places[static_cast<std::size_t>(bootstrap.rank())])]);
 }
 
 // With "auto" a single rank without a GPU puts the whole job on the CPU: one group, one backend.
-Device choose_automatically(Bootstrap& bootstrap, const std::vector<int>& places) {
+Device choose_automatically(Bootstrap& bootstrap, const std::vector<int>& indices,
+                            const std::vector<int>& places) {
   const bool everywhere = std::ranges::all_of(places, [](int place) { return place >= 0; });
   const auto served = std::ranges::count_if(places, [](int place) { return place >= 0; });
   if (bootstrap.rank() == 0 && !everywhere && served > 0)
     LOCKSTEP_LOG(warning, "device auto: there are GPUs for ", served, " of ", places.size(),
                  " ranks only, so the job runs on the CPU; start as many ranks as there are GPUs");
-  return everywhere ? cuda(places[static_cast<std::size_t>(bootstrap.rank())]) : cpu;
+  if (!everywhere) return cpu;
+  const int place = places[static_cast<std::size_t>(bootstrap.rank())];
+  return cuda(indices[static_cast<std::size_t>(place)]);
 }
 
 // "cuda" for "cuda:1": hosts may differ in which GPU they use, not in whether.
@@ -134,13 +150,16 @@ Device choose_device(Bootstrap& bootstrap, const std::string& wanted) {
   std::string identities;
   agree_on_errors(bootstrap, "devices that ranks may take", [&] {
     indices = candidates(wanted);
-    identities = identities_of(indices);
+    const bool is_shared = shares_gpus() && !indices.empty();
+    if (is_shared)
+      std::ranges::rotate(indices, indices.begin() + bootstrap.local_rank() % std::ssize(indices));
+    identities = identities_of(indices, is_shared ? '/' + std::to_string(bootstrap.rank()) : "");
   });
   check_same_kind(bootstrap, wanted);
   if (wanted == "cpu") return cpu;
   const Assignment assignment(bootstrap.all_gather_bytes(identities, "identities of devices"));
   const std::vector<int>& places = assignment.places();
-  return wanted == "auto" ? choose_automatically(bootstrap, places)
+  return wanted == "auto" ? choose_automatically(bootstrap, indices, places)
                           : choose_gpu(bootstrap, wanted, indices, places);
 }
 

@@ -122,6 +122,21 @@ TEST(MpiJobOnGpus, LeavesTheOnlyGpuThatARankSeesToIt) {
   EXPECT_EQ(occurrences(result.output, "sum 1"), 2u) << result.output;
 }
 
+TEST(MpiJobOnGpus, ShareGpusWhereAsked) {
+  if (const std::string reason = missing("cuda", 2); !reason.empty()) GTEST_SKIP() << reason;
+  for (const std::string device : {"cuda", "auto", "cuda:0"}) {
+    const auto result = mpi_job(3, "sum --device " + device,
+                                "LOCKSTEP_SIM_DEVICES=2 CUDA_VISIBLE_DEVICES=0,1 "
+                                "LOCKSTEP_SHARE_GPUS=1 JOB_COMM=shm");
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(occurrences(result.output, "(shm, staged)"), 3u) << result.output;
+    EXPECT_EQ(occurrences(result.output, "sum 3"), 3u) << result.output;
+  }
+  const auto result = mpi_job(2, "sum --device cuda", "LOCKSTEP_SHARE_GPUS=yes");
+  EXPECT_EQ(result.exit_code, 2) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("LOCKSTEP_SHARE_GPUS is \"yes\"; give 0 or 1"));
+}
+
 TEST(MpiJobOnGpus, SaysThatAJobRunsOnTheCpuForWantOfGpus) {
   const std::string reason = missing("cuda", 1);
   if (!reason.empty()) GTEST_SKIP() << reason;
