@@ -167,7 +167,7 @@ if(LOCKSTEP_WITH_NCCL AND LOCKSTEP_WITH_MPI)
   add_executable(comm_nccl_job_program comm/nccl/nccl_job_program.cpp comm/nccl/first_messages.cpp
                  comm/nccl/stubborn_nccl.cpp)
   target_include_directories(comm_nccl_job_program PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
-  target_link_libraries(comm_nccl_job_program PRIVATE lockstep_test_support)
+  target_link_libraries(comm_nccl_job_program PRIVATE lockstep_test_support ${lockstep_cuda_runtime})
   foreach(function IN ITEMS ncclCommAbort ncclCommDestroy ncclCommSplit ncclCommGetAsyncError
           ncclAllReduce ncclSend ncclRecv cudaSetDevice cudaHostAlloc cudaEventQuery)
     target_link_options(comm_nccl_job_program PRIVATE "LINKER:--wrap=${function}")
