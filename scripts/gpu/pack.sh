@@ -79,7 +79,7 @@ carried_library='^lib(cudart|cupti)\.'
 make_stand_ins() { # BUNDLE
   local library path
   for library in $(nvidia_needs "$1"); do
-    path=$(ldconfig -p | awk -v l="$library" '$1 == l {print $NF; exit}')
+    path=$(ldconfig -p | awk -v l="$library" '$1 == l && !found {print $NF; found = 1}')
     [ -n "$path" ] || path=$(dirname "$(dirname "$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc)")")/lib64/$library
     mkdir -p "$1/stand-in/$library"
     if [[ $library =~ $carried_library ]]; then

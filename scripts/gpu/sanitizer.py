@@ -6,8 +6,9 @@ import re
 from gpu_tests import ON_GPU, SLOW
 
 # (tool of compute-sanitizer, program, its tests, among how many processes)
-SANITIZED = (("memcheck", "test_runtime", ON_GPU, 1), ("memcheck", "test_contract", "*/cuda*", 6), ("racecheck", "test_contract", "*/cuda*", 4),
-             ("racecheck", "test_optim", ON_GPU, 1), ("initcheck", "test_tensor", ON_GPU, 1))
+# Racecheck ends in convolutions with an internal error of its own: of cuDNN's kernels, also where it is kept to others.
+SANITIZED = (("memcheck", "test_runtime", ON_GPU, 1), ("memcheck", "test_contract", "*/cuda*", 6),
+             ("racecheck", "test_contract", "*/cuda*-*ConvolutionContract*", 4), ("racecheck", "test_optim", ON_GPU, 1), ("initcheck", "test_tensor", ON_GPU, 1))
 
 
 def only_own_kernels(check, tool):
@@ -37,7 +38,7 @@ def run(check):
         # Tests provoke errors of the API.
         quiet = ["--report-api-errors", "no"] if kind == "memcheck" else []
         shard = {"GTEST_TOTAL_SHARDS": str(parts), "GTEST_SHARD_INDEX": str(part)}
-        answer = check.run([tool, "--tool", kind, *quiet, *options, program, f"--gtest_filter={wanted}-{SLOW}", "--gtest_color=no"],
+        answer = check.run([tool, "--tool", kind, *quiet, *options, program, f"--gtest_filter={wanted}{':' if '-' in wanted else '-'}{SLOW}", "--gtest_color=no"],
                            check.left(), {**check.place.environment, **shard})
         tell_findings(check, kind, name, answer)
 

@@ -54,8 +54,6 @@ def compare(check):
         add_comparison(check, {"model": model, "dtype": dtype}, kernel_comparison.read_profile(profile), times, device)
 
 
-# A step so small that launches bind it.
-SMALL_STEP = ("--model", "gpt2", "--batch", 1, "--context", 64, "--steps", 30)
 END_OF_STEP = "update_kernel"
 
 
@@ -71,14 +69,14 @@ def launches(check):
     if not program:
         check.skip("launches", "benchmark_model_step was not built")
         return
-    for way, more in (("eager", ()), ("captured", ("--capture",))):
-        options = [*SMALL_STEP, *more, *(["--small"] if check.quick else [])]
-        answer = check.run([program, "--device", "cuda", *options, "--dtype", "bf16"], check.left())
+    for way, dtype, more in (("eager", "bf16", ()), ("captured", "bf16", ("--capture",)), ("eager, autocast", "autocast", ())):
+        options = [*steps.SMALL_STEP, *more, *(["--small"] if check.quick else [])]
+        answer = check.run([program, "--device", "cuda", *options, "--dtype", dtype], check.left())
         whole = steps.summary_of(answer.json_lines())
         if not whole:
             check.fail("launches", f"{way}: {answer.words}", answer)
             continue
-        file = trace(check, "gpt2", "bf16", options, f"small-{way}")
+        file = trace(check, "gpt2", dtype, options, f"small-{way.replace(', ', '-')}")
         if not file:
             continue  # said by it
         ran = last_step(kernel_comparison.read_times(file))

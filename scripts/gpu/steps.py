@@ -114,6 +114,10 @@ def choices(check):
             check.fail("choices", f"{choice}: {answer.words}", answer)
 
 
+# A step so small that launches bind it.
+SMALL_STEP = ("--model", "gpt2", "--batch", 1, "--context", 64, "--steps", 30)
+
+
 def has_torch(check):
     answer = check.run([sys.executable, "-c", "import torch; print(torch.__version__, torch.cuda.is_available())"], 60,
                        check.place.peer_environment())
@@ -133,6 +137,10 @@ def torch(check, ways=("eager",)):
             command = [sys.executable, script, *sizes(check, model, 15), "--way", way]
             measure(check, command, check.place.peer_environment(), check.left(), program="PyTorch", model=model,
                     dtype="autocast", batch=batch_of(check, model), way=way)
+        answer = check.run([sys.executable, script, *SMALL_STEP, "--way", way], check.left(), check.place.peer_environment())
+        found = summary_of(answer.json_lines())
+        if found:
+            check.results.add("launches", way=f"PyTorch {way}, autocast", step_us=round(1e3 * found["ms_median"], 1))
 
 
 def torch_compiled(check):

@@ -1,9 +1,9 @@
 #include "checkpoint/device_copier.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 
+#include "checkpoint/stream_copy.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 
 namespace lockstep::checkpoint {
@@ -34,7 +34,7 @@ void DeviceCopier::follow(StreamRef stream) {
 void DeviceCopier::empty(Block& block) {
   if (block.to.empty()) return;
   block.filled.synchronize();
-  std::memcpy(block.to.data(), block.memory->data(), block.to.size());
+  stream_copy(block.to, static_cast<const std::byte*>(block.memory->data()));
   block.to = {};
 }
 

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "checkpoint/stream_copy.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "runtime/background_failure.hpp"
 
@@ -25,7 +27,36 @@ DeviceCopier& LaterCopies::copier_of(Device device) {
 
 void LaterCopies::add(const Tensor& tensor, std::uint64_t from, std::span<std::byte> to) {
   const auto* const data = static_cast<const std::byte*>(tensor.data_ptr()) + from;
-  copies_.push_back({tensor.impl().storage, data, to, BackgroundRead(data, to.size())});
+  copies_.push_back({.memory = tensor.impl().storage, .from = data, .to = to, .read = {}});
+  copies_.back().read.emplace(data, to.size());
+}
+
+void LaterCopies::copy_within(Device device) {
+  DeviceRuntime& runtime = device_runtime(device.type);
+  std::size_t bytes = 0;
+  std::vector<Copy*> copies;
+  for (Copy& each : copies_) {
+    if (each.memory->device() != device) continue;
+    copies.push_back(&each);
+    bytes += each.to.size();
+  }
+  const std::size_t free = runtime.memory_info(device.index).first;
+  if (static_cast<double>(bytes) > share_ * static_cast<double>(free)) return;
+  std::vector<IntrusivePtr<Storage>> within;
+  try {
+    for (const Copy* const each : copies)
+      within.push_back(Storage::allocate(each->to.size(), device));
+  } catch (const OutOfMemory&) {
+    return;
+  }
+  const StreamRef stream = current_stream(device);
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    Copy& each = *copies[i];
+    runtime.copy(within[i]->data(), each.from, each.to.size(), stream);
+    each.memory = std::move(within[i]);
+    each.from = static_cast<const std::byte*>(each.memory->data());
+    each.read.reset();
+  }
 }
 
 void LaterCopies::start(Throttle& throttle) {
@@ -36,6 +67,7 @@ void LaterCopies::start(Throttle& throttle) {
     const Device device = each.memory->device();
     if (device.is_cpu() || std::ranges::find(devices, device) != devices.end()) continue;
     devices.push_back(device);
+    copy_within(device);
     copier_of(device).follow(current_stream(device));
   }
   copied_ = copies_.front().to.data();

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -21,13 +22,16 @@
 
 namespace lockstep::checkpoint {
 
-/// Copies tensors on a thread of its own, one after the other. Whoever writes to one meanwhile
-/// waits until it is copied (BackgroundRead): so all are copied as they were when they were added.
+/// Copies tensors on a thread of its own, one after the other, as they were when they were added:
+/// whoever writes to one meanwhile waits until it is copied (BackgroundRead). On a GPU with memory
+/// to spare nobody waits: there all are first copied within it, in order with what it computes.
 ///
 /// The training thread adds and starts; any thread may wait.
 class LaterCopies {
  public:
-  LaterCopies() = default;
+  /// @param share of what a GPU's driver has left that copies within it may take: whatever training
+  /// comes to need meanwhile may have the rest.
+  explicit LaterCopies(double share = 0.5) : share_(share) {}
   LaterCopies(const LaterCopies&) = delete;
   LaterCopies& operator=(const LaterCopies&) = delete;
   /// Waits for the thread.
@@ -54,13 +58,15 @@ class LaterCopies {
     IntrusivePtr<Storage> memory;
     const std::byte* from;
     std::span<std::byte> to;
-    BackgroundRead read;
+    std::optional<BackgroundRead> read;  // of memory that is training's
   };
+  void copy_within(Device device);
   DeviceCopier& copier_of(Device device);
   void run() noexcept;
   void copy(const Copy& each);
   void reach(const std::byte* end);
 
+  const double share_;
   std::vector<Copy> copies_;
   std::vector<std::pair<Device, std::unique_ptr<DeviceCopier>>> devices_;
   std::thread thread_;

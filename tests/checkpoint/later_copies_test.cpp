@@ -193,5 +193,36 @@ TEST(LaterCopies, ComeInOrderAndLetWritersGo) {
   copies.wait_until(place.data() + place.size());
 }
 
+/// Copies of a GPU's tensors, which are written to behind the start. @return how long that waited.
+double copy_from_gpu(double share) {
+  checkpoint::Throttle throttle;
+  LaterCopies copies(share);
+  std::vector<float> to(4 << 20, -1.0F);
+  const auto place = std::as_writable_bytes(std::span(to));
+  Tensor first = full({2 << 20}, 1.0, {.device = cuda(0)});
+  Tensor second = full({2 << 20}, 2.0, {.device = cuda(0)});
+  copies.add(first, 0, place.first(8 << 20));
+  copies.add(second, 4, place.subspan(8 << 20, (8 << 20) - 4));
+  copies.start(throttle);
+  const double before = waited_for_reads();
+  second.fill_(9.0);
+  first.fill_(9.0);
+  const double waited = waited_for_reads() - before;
+  copies.finish();
+  copies.wait_until(place.data() + place.size());
+  EXPECT_EQ(to.front(), 1);
+  EXPECT_EQ(to[(2 << 20) - 1], 1);
+  EXPECT_EQ(to[2 << 20], 2);
+  EXPECT_EQ(to[(4 << 20) - 2], 2);
+  EXPECT_EQ(to.back(), -1);
+  return waited;
+}
+
+TEST(LaterCopiesOnGpu, LetWritersGoAtOnceWhereTheGpuHasMemoryToSpare) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  EXPECT_EQ(copy_from_gpu(0.5), 0);
+  EXPECT_GT(copy_from_gpu(0), 0);
+}
+
 }  // namespace
 }  // namespace lockstep

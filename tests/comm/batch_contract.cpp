@@ -82,13 +82,13 @@ void connect_all(Communicator& group) {
 
 enum class Way { batch, send_first, receive_first };
 
-// Two messages each way, which match in their order.
+// Two messages each way, which match in their order. Whoever calls one by one takes turns: in a
+// batch over NCCL the second ones begin when the first of both directions have ended.
 void exchange(Communicator& group, int other, Way way) {
   const std::int32_t own = group.rank();
   const std::array<std::int32_t, 2> sent{10 + own, 20 + own};
   std::array<std::int32_t, 2> received{};
   const auto each = [](const auto& call) { call(0), call(1); };
-  const auto wait_for_each = [](const auto& call) { call(0).wait(), call(1).wait(); };
   const auto send = [&](std::size_t i) {
     return group.send(ConstBuffer(std::span(sent).subspan(i, 1)), other);
   };
@@ -97,8 +97,8 @@ void exchange(Communicator& group, int other, Way way) {
   };
   switch (way) {
     case Way::batch: group.batch([&] { each(receive), each(send); }).wait(); break;
-    case Way::send_first: wait_for_each(send), wait_for_each(receive); break;
-    case Way::receive_first: wait_for_each(receive), wait_for_each(send); break;
+    case Way::send_first: each([&](std::size_t i) { send(i).wait(), receive(i).wait(); }); break;
+    case Way::receive_first: each([&](std::size_t i) { receive(i).wait(), send(i).wait(); }); break;
   }
   EXPECT_THAT(received, ::testing::ElementsAre(10 + other, 20 + other));
 }

@@ -136,7 +136,9 @@ class Communicator final : public RefCounted {
   /// Over NCCL a batch first connects, in ascending order, the ranks with which this one has
   /// exchanged no message so far. Where one of them waits in a call outside of a batch for what a
   /// later one gets here, they wait for each other until the timeout: an `all_to_all` before, which
-  /// all ranks call, connects all.
+  /// all ranks call, connects all. Several messages between two ranks go in rounds there: the
+  /// second each way begins once the first ones of the batch have ended, so the other rank must
+  /// not wait for its second from here before it has sent its first.
   ///
   ///     communicator.batch([&] {
   ///       communicator.send(activations, next);

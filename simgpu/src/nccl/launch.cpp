@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <utility>
 
 #include "base/faults.hpp"
 #include "base/report.hpp"
@@ -100,9 +102,16 @@ void Launch::begin() {
   check_memory();
   has_warned_ = has_reported_ = false;
   mismatched_.reset();
-  for (const Arguments& arguments : arguments_)
-    calls_.emplace_back(arguments, communicator_->counters().take(arguments.signature),
-                        *communicator_->exchange());
+  std::map<std::pair<Function, int>, std::size_t> messages;
+  for (const Arguments& arguments : arguments_) {
+    const Signature& signature = arguments.signature;
+    const std::size_t round = is_point_to_point(signature.function)
+                                  ? messages[{signature.function, signature.root}]++
+                                  : 0;
+    calls_.push_back(
+        {Call(arguments, communicator_->counters().take(signature), *communicator_->exchange()),
+         round});
+  }
 }
 
 // The ranks' values must be there, and the memory for the result. What lies beside a buffer is
@@ -123,6 +132,17 @@ void Launch::check_memory() {
 bool Launch::is_done(Call& call) {
   if (call.advance() != Call::Progress::done) return false;
   report_partly_registered(*communicator_, call, site_);
+  return true;
+}
+
+// True once all are done.
+bool Launch::advance_round() {
+  while (!calls_.empty()) {
+    const std::size_t round = std::ranges::min_element(calls_, {}, &Step::round)->round;
+    std::erase_if(calls_, [&](Step& step) { return step.round == round && is_done(step.call); });
+    if (std::ranges::any_of(calls_, [&](const Step& step) { return step.round == round; }))
+      return false;
+  }
   return true;
 }
 
@@ -148,13 +168,12 @@ bool Launch::run() {
     begin();
   }
   if (hangs_ || communicator_->has_failed()) return false;
-  std::erase_if(calls_, [this](Call& call) { return is_done(call); });
-  if (calls_.empty()) {
+  if (advance_round()) {
     end();
     return true;
   }
   communicator_->look_for_lost_peers();
-  look_at_mismatch(calls_.front());
+  look_at_mismatch(calls_.front().call);
   warn_if_long();
   return false;
 }
@@ -170,7 +189,7 @@ void Launch::look_at_mismatch(const Call& call) {
 void Launch::warn_if_long() {
   if (has_warned_ || has_reported_ || Clock::now() - *asked_ < warn_after()) return;
   has_warned_ = true;
-  warn_about_absence(*communicator_, calls_.front(), site_, Clock::now() - *asked_);
+  warn_about_absence(*communicator_, calls_.front().call, site_, Clock::now() - *asked_);
 }
 
 namespace {

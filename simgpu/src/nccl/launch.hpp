@@ -18,7 +18,9 @@
 namespace simgpu::nccl {
 
 /// State of the operation; a launch of a graph that holds it begins it anew. Calls of a group
-/// proceed together, as in the one kernel that NCCL makes of them.
+/// proceed together, as in the one kernel that NCCL makes of them; several messages between two
+/// ranks in rounds, of which each begins when the one before has ended (ncclAddWorkBatchToPlan from
+/// 2.23 on takes no connection twice into one batch of work).
 class Launch {
  public:
   /// @param is_captured the operation becomes a node of a graph, and takes its place among the
@@ -42,6 +44,7 @@ class Launch {
   using Clock = std::chrono::steady_clock;
   void hold_registered();
   bool is_done(Call& call);
+  bool advance_round();
   void begin();
   void check_memory();
   void end();
@@ -55,7 +58,11 @@ class Launch {
   std::uint64_t setups_;  // of connections, that it needs
   bool hangs_ = false;    // by fault injection
 
-  std::list<Call> calls_;                  // under way; those that are done are taken out
+  struct Step {
+    Call call;
+    std::size_t round;
+  };
+  std::list<Step> calls_;                  // under way; those that are done are taken out
   std::vector<RegisteredUse> registered_;  // what it uses until it has ended
   bool is_running_ = false, overruns_ = false, has_warned_ = false, has_reported_ = false;
   std::optional<Clock::time_point> asked_, mismatched_;

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "findings.hpp"
 #include "nccl/ranks.hpp"
 
@@ -28,6 +30,39 @@ TEST_F(NcclGroups, SendsAndReceivesOfAGroupProceedTogether) {
       self.synchronize();
       EXPECT_EQ(theirs.download(), std::vector<int>(count, before));
     }
+  });
+}
+
+// Of which the other rank wants both before it sends anything: they wait for each other, as on an
+// H100.
+TEST_F(NcclGroups, SeveralMessagesBetweenTwoRanksGoInRounds) {
+  testing::with_threads(2, [](Rank& self) {
+    const int other = 1 - self.rank;
+    const DeviceArray<int> mine({1, 2}), theirs({0, 0});
+    const auto send = [&](int i) {
+      EXPECT_EQ(ncclSend(mine.data() + i, 1, ncclInt32, other, self.communicator, self.stream),
+                ncclSuccess);
+    };
+    const auto receive = [&](int i) {
+      EXPECT_EQ(ncclRecv(theirs.data() + i, 1, ncclInt32, other, self.communicator, self.stream),
+                ncclSuccess);
+    };
+    const auto group = [](const auto& calls) {
+      ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+      calls();
+      ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    };
+    group([&] { send(0), receive(0); });  // connects them
+    self.synchronize();
+    if (self.rank == 0) {
+      group([&] { receive(0), receive(1), send(0), send(1); });
+    } else {
+      receive(0);
+      self.synchronize();
+      receive(1);
+    }
+    EXPECT_FALSE(self.finishes_within(100));
+    EXPECT_EQ(ncclCommAbort(std::exchange(self.communicator, nullptr)), ncclSuccess);
   });
 }
 
