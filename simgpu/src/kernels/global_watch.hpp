@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/zeros.hpp"
 #include "kernels/access_stamp.hpp"
 #include "kernels/fence_order.hpp"
 #include "kernels/global_race.hpp"
@@ -157,7 +158,7 @@ class GlobalWatch {
   /// The places in the code by their low bits: kernels are smaller than that.
   struct Places {
     static constexpr std::uintptr_t mask = (1u << AccessStamp::place_bits) - 1;
-    std::vector<const void*> of = std::vector<const void*>(mask + 1);
+    Zeros<const void*> of = zeros<const void*>(mask + 1);
   };
   /// A write that races unless it stored what was there: seen when the next one comes.
   struct Suspect {

@@ -23,7 +23,7 @@ void SharedWatch::watch(std::uintptr_t begin, std::size_t bytes) {
   begin_ = begin;
   bytes_ = bytes;
   if (bytes <= cells_size_) return;
-  cells_ = std::make_unique<Cell[]>(bytes);
+  cells_ = zeros<Cell>(bytes);
   cells_size_ = bytes;
 }
 

@@ -3,10 +3,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "base/zeros.hpp"
 #include "kernels/memory_access.hpp"
 #include "vector_types.h"
 
@@ -74,7 +74,7 @@ class SharedWatch {
   Suspect suspect_;
   std::uintptr_t begin_ = 0;
   std::size_t bytes_ = 0;
-  std::unique_ptr<Cell[]> cells_;
+  Zeros<Cell> cells_;
   std::size_t cells_size_ = 0;
 };
 
