@@ -134,16 +134,25 @@ if(NOT LOCKSTEP_WITH_MPI)
   set(job_filter "-*OnGpus*:*Slow*:*Mpi*")
 endif()
 # These jobs wait (for launchers, handshakes and grace periods) far more than they compute: a test
-# counts as one processor, so that others run meanwhile.
+# counts as one processor, so that others run meanwhile. Few processors would be idle while several
+# wait, so there one of a kind runs at a time, from the start on.
+set(one_waiting_job "")
+set(one_waiting_job_on_gpus "")
+if(processors LESS 8)
+  set(one_waiting_job RESOURCE_LOCK waiting_job COST 1)
+  set(one_waiting_job_on_gpus RESOURCE_LOCK waiting_job_on_gpus COST 1)
+endif()
 gtest_discover_tests(test_comm_jobs NO_PRETTY_VALUES TEST_FILTER "${job_filter}" DISCOVERY_TIMEOUT 120
-  PROPERTIES LABELS mpi TIMEOUT ${test_timeout} ENVIRONMENT ${lockstep_without_gpu})
+  PROPERTIES LABELS mpi TIMEOUT ${test_timeout} ${one_waiting_job}
+             ENVIRONMENT ${lockstep_without_gpu})
 if(LOCKSTEP_WITH_MPI)
   gtest_discover_tests(test_comm_jobs NO_PRETTY_VALUES TEST_FILTER "*Slow*" TEST_LIST test_comm_jobs_slow
     DISCOVERY_TIMEOUT 120
     PROPERTIES LABELS slow TIMEOUT ${slow_test_timeout} ENVIRONMENT ${lockstep_without_gpu})
   gtest_discover_tests(test_comm_jobs NO_PRETTY_VALUES TEST_FILTER "*OnGpus*" TEST_LIST test_comm_jobs_gpu
     DISCOVERY_TIMEOUT 120
-    PROPERTIES LABELS gpu TIMEOUT ${test_timeout} ENVIRONMENT LOCKSTEP_SIM_DEVICES=4)
+    PROPERTIES LABELS gpu TIMEOUT ${test_timeout} ${one_waiting_job_on_gpus}
+               ENVIRONMENT LOCKSTEP_SIM_DEVICES=4)
   lockstep_label_simulated(test_comm_jobs_gpu)
   add_dependencies(lockstep_sim_tests test_comm_jobs)
 endif()
@@ -178,7 +187,8 @@ if(LOCKSTEP_WITH_NCCL AND LOCKSTEP_WITH_MPI)
     LOCKSTEP_JOB_PROGRAM="$<TARGET_FILE:comm_nccl_job_program>" LOCKSTEP_MPIEXEC="${MPIEXEC_EXECUTABLE}")
   add_dependencies(test_comm_nccl_jobs comm_nccl_job_program)
   gtest_discover_tests(test_comm_nccl_jobs TEST_LIST comm_nccl_jobs_gpu DISCOVERY_TIMEOUT 120
-    PROPERTIES LABELS gpu TIMEOUT ${test_timeout} ENVIRONMENT LOCKSTEP_SIM_DEVICES=3)
+    PROPERTIES LABELS gpu TIMEOUT ${test_timeout} ${one_waiting_job_on_gpus}
+               ENVIRONMENT LOCKSTEP_SIM_DEVICES=3)
   lockstep_label_simulated(comm_nccl_jobs_gpu)
   add_dependencies(lockstep_sim_tests test_comm_nccl_jobs)
 endif()

@@ -39,7 +39,7 @@ STAGES = (
     ("steps", 70, steps.ours),
     ("kernels", 50, step_kernels.compare),
     ("launches", 20, step_kernels.launches),
-    ("torch", 60, steps.torch),
+    ("torch", 80, steps.torch),
     ("choices", 45, steps.choices),
     ("ranks", 90, gpu_tests.two_ranks),
     ("jobs", 60, jobs.run),

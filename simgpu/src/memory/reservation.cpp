@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include <sys/mman.h>
@@ -17,7 +19,10 @@
 namespace simgpu {
 namespace {
 
-constexpr std::size_t chunk = std::size_t{4} << 20;
+/// How much of the pattern file a mapping takes. A system has so many mappings in a process that
+/// large memory wants large ones; small ones have most processes write less of the file.
+constexpr std::size_t chunk = std::size_t{4} << 20, small_chunk = std::size_t{256} << 10;
+constexpr std::size_t large_memory = std::size_t{64} << 20;
 
 /// The chunks of the pattern file.
 constexpr std::size_t fresh_chunk = 0, freed_chunk = chunk, set_chunk = 2 * chunk;
@@ -38,30 +43,49 @@ bool reserve(std::uintptr_t begin, std::size_t bytes, int protection) {
   return false;
 }
 
-/// A file in memory with a chunk each of fresh bytes, freed bytes and set bits. Private mappings of
-/// it share these pages until they are written.
-int make_pattern_file() {
-  const int file = memfd_create("simgpu patterns", MFD_CLOEXEC);
-  if (file < 0) return -1;
-  std::vector<std::byte> content(chunk);
-  for (const std::uint64_t pattern : {Pattern::fresh, Pattern::freed, all_set}) {
-    // A vector's memory is aligned to eight bytes, as the file's pages will be.
-    fill_pattern(content.data(), chunk, pattern);
-    if (write(file, content.data(), chunk) != static_cast<ssize_t>(chunk)) return -1;
+/// A file in memory with a chunk each of fresh bytes, freed bytes and set bits, of which the first
+/// `bytes` are there. Private mappings of it share these pages until they are written.
+class PatternFile {
+ public:
+  int get() const { return file_; }
+  /// Has that much of each chunk. Any thread.
+  bool fill_to(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (file_ < 0) return false;
+    if (bytes <= filled_) return true;
+    std::vector<std::byte> content(small_chunk);
+    for (const auto& [offset, pattern] : {std::pair(fresh_chunk, Pattern::fresh),
+                                          {freed_chunk, Pattern::freed},
+                                          {set_chunk, all_set}}) {
+      // A vector's memory is aligned to eight bytes, as the file's pages will be.
+      fill_pattern(content.data(), content.size(), pattern);
+      for (std::size_t at = filled_; at < bytes; at += small_chunk)
+        if (pwrite(file_, content.data(), small_chunk, static_cast<off_t>(offset + at)) !=
+            static_cast<ssize_t>(small_chunk))
+          return false;
+    }
+    filled_ = bytes;
+    return true;
   }
-  return file;
-}
 
-int pattern_file() {
-  static const int file = make_pattern_file();
-  return file;
+ private:
+  const int file_ = memfd_create("simgpu patterns", MFD_CLOEXEC);
+  std::mutex mutex_;
+  std::size_t filled_ = 0;
+};
+
+PatternFile& pattern_file() {
+  static auto* const file = new PatternFile;  // memory is freed until the very end
+  return *file;
 }
 
 bool map_pattern(void* pages, std::size_t bytes, std::size_t offset) {
-  for (std::size_t at = 0; at < bytes; at += chunk) {
+  const std::size_t each = bytes > large_memory ? chunk : small_chunk;
+  if (!pattern_file().fill_to(each)) return false;
+  for (std::size_t at = 0; at < bytes; at += each) {
     void* const here = static_cast<std::byte*>(pages) + at;
-    if (mmap(here, std::min(chunk, bytes - at), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
-             pattern_file(), static_cast<off_t>(offset)) == MAP_FAILED)
+    if (mmap(here, std::min(each, bytes - at), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
+             pattern_file().get(), static_cast<off_t>(offset)) == MAP_FAILED)
       return false;
   }
   return true;
@@ -73,7 +97,8 @@ bool reserve_address_space() {
   static const bool reserved =
       reserve(Layout::begin, Layout::bytes, PROT_NONE) &&
       reserve(Layout::initialized_bits, Layout::bits_bytes, PROT_READ | PROT_WRITE) &&
-      reserve(Layout::live_bits, Layout::bits_bytes, PROT_READ | PROT_WRITE) && pattern_file() >= 0;
+      reserve(Layout::live_bits, Layout::bits_bytes, PROT_READ | PROT_WRITE) &&
+      pattern_file().get() >= 0;
   return reserved;
 }
 
