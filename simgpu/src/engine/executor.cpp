@@ -10,7 +10,7 @@ namespace {
 
 constexpr auto silence = std::chrono::milliseconds(5);
 constexpr auto shortest_nap = std::chrono::microseconds(20);
-constexpr auto longest_nap = std::chrono::microseconds(500);
+constexpr auto longest_nap = std::chrono::milliseconds(1);
 
 }  // namespace
 
