@@ -139,8 +139,8 @@ endif()
 set(one_waiting_job "")
 set(one_waiting_job_on_gpus "")
 if(processors LESS 8)
-  set(one_waiting_job RESOURCE_LOCK waiting_job COST 1)
-  set(one_waiting_job_on_gpus RESOURCE_LOCK waiting_job_on_gpus COST 1)
+  set(one_waiting_job RESOURCE_LOCK waiting_job COST 1000)
+  set(one_waiting_job_on_gpus RESOURCE_LOCK waiting_job_on_gpus COST 1000)
 endif()
 gtest_discover_tests(test_comm_jobs NO_PRETTY_VALUES TEST_FILTER "${job_filter}" DISCOVERY_TIMEOUT 120
   PROPERTIES LABELS mpi TIMEOUT ${test_timeout} ${one_waiting_job}

@@ -105,6 +105,8 @@ class Run:
     def tell(self, ended):
         fields = {"program": self.suite.program, "ranks": self.suite.ranks, "passed": len(self.passed),
                   "failed": self.failed, "skipped": len(self.skipped), "seconds": round(self.seconds, 1), "ended": ended}
+        if ended == "cut off" and self.passed and not self.failed:
+            fields["ended"] = "cut off between two tests, or behind the last one"
         if self.reasons:
             fields["skipped_because"] = sorted(self.reasons)[:3]
         return fields

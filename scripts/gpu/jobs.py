@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import threading
 import time
@@ -17,8 +18,9 @@ SIZE = ("--layers", 4, "--heads", 4, "--channels", 128, "--context", 128, "--glo
 SMALL = ("--layers", 1, "--heads", 2, "--channels", 32, "--context", 16, "--global-batch", 4)
 # How many at a time: their ranks share a GPU.
 AT_A_TIME = 3
-# Of a step's loss, relative to the plain training's.
-EXACT, ROUNDED, BF16, ANY = 0.0, 1e-3, 2e-2, None
+# Of a step's loss, relative to the plain training's: where only sums differ, where gradients or products are in 16 bits, and where something
+# else is trained on purpose.
+ROUNDED, HALF, LOOSE = 1e-3, 2e-2, 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,21 +28,22 @@ class Job:
     """One training; `limit` is how far its losses may be from those of the plain one."""
     name: str
     options: tuple = ()
-    limit: object = ROUNDED
+    limit: float = ROUNDED
     ranks: int = 2
     variables: tuple = ()
 
 
 JOBS = (
-    Job("captured, one rank", ("--capture",), ranks=1), Job("growable pool, one rank", ("--pool", "growable"), EXACT, 1),
-    Job("async pool, one rank", ("--pool", "async"), EXACT, 1), Job("two ranks"), Job("captured", ("--capture",)),
+    Job("captured, one rank", ("--capture",), ranks=1), Job("growable pool, one rank", ("--pool", "growable"), ranks=1),
+    Job("async pool, one rank", ("--pool", "async"), ranks=1), Job("two ranks"), Job("captured", ("--capture",)),
     Job("micro-batches", ("--micro-batch", 1)), Job("through the host", ("--comm", "shm")),
     Job("ZeRO 1", ("--zero", 1)), Job("ZeRO 2", ("--zero", 2, "--micro-batch", 1)), Job("ZeRO 3", ("--zero", 3)),
     Job("ZeRO 1, captured", ("--zero", 1, "--capture")), Job("measured buckets", ("--plan", "measured", "--bucket-mb", 0.25)),
-    Job("growable pool, captured", ("--pool", "growable", "--capture")), Job("async pool, captured", ("--pool", "async", "--capture")),
-    Job("autocast", ("--amp", "bf16"), BF16), Job("autocast in f16, captured", ("--amp", "f16", "--capture"), BF16),
-    Job("gradients in bf16", ("--compress", "bf16"), BF16), Job("PowerSGD", ("--compress", "powersgd:4"), ANY),
-    Job("local steps", ("--async", "local:4"), ANY), Job("DiLoCo", ("--async", "diloco:4"), ANY), Job("a step late", ("--async", "stale"), ANY))
+    Job("growable pool, captured", ("--pool", "growable", "--capture")), Job("async pool", ("--pool", "async")),
+    Job("autocast", ("--amp", "bf16"), HALF), Job("autocast in f16, captured", ("--amp", "f16", "--capture"), HALF),
+    Job("gradients in bf16", ("--compress", "bf16"), HALF), Job("PowerSGD", ("--compress", "powersgd:4"), LOOSE),
+    Job("local steps", ("--async", "local:4"), LOOSE), Job("DiLoCo", ("--async", "diloco:4"), LOOSE),
+    Job("a step late", ("--async", "stale"), LOOSE))
 # What the simulated GPU runs, which takes seconds for each.
 QUICK = ("two ranks", "ZeRO 2")
 
@@ -88,10 +91,21 @@ class Jobs:
 
 
 def deviation(losses, plain):
-    """The largest relative distance of losses; infinite where steps are missing."""
-    if losses.keys() != plain.keys():
+    """The largest relative distance of losses; infinite where steps are missing, or have no finite loss."""
+    if losses.keys() != plain.keys() or None in losses.values():
         return float("inf")
     return max(abs(losses[step] / plain[step] - 1) for step in plain)
+
+
+def what_is_wrong(job, outcome, losses, expected):
+    """Of a training that ended well; else nothing."""
+    if not outcome.is_good:
+        return ""
+    eager = next((line for line in outcome.lines if re.search("(ran|runs) eagerly", line)), None)
+    if "--capture" in job.options and eager:
+        return f"nothing was captured: {eager.strip()}"
+    apart = deviation(losses, expected)
+    return "" if apart <= job.limit else f"losses are {apart:.2g} from those of the plain training, {job.limit} is allowed"
 
 
 def run(check):
@@ -100,7 +114,7 @@ def run(check):
         check.skip("jobs", "train_gpt was not built" if not check.place.program("train_gpt") else "no mpirun")
         return
     jobs = Jobs(check, check.results.folder / "jobs")
-    plain = Job("plain", ("--deterministic",), EXACT, 1)
+    plain = Job("plain", ("--deterministic",), ranks=1)
     first = jobs.run(plain)
     expected = jobs.losses(plain.name)
     jobs.tell(plain.name, first, "" if expected or not first.is_good else "it logged no loss")
@@ -112,10 +126,7 @@ def run(check):
             check.results.add("jobs", job=job.name, skipped="no time is left")
             return
         outcome = jobs.run(job)
-        apart = deviation(jobs.losses(job.name), expected) if job.limit is not ANY else 0
-        limit = ROUNDED if job.limit == EXACT else job.limit
-        wrong = f"losses are {apart:.2g} from those of the plain training, {limit} is allowed" if outcome.is_good and apart > (limit or 0) else ""
-        jobs.tell(job.name, outcome, wrong)
+        jobs.tell(job.name, outcome, what_is_wrong(job, outcome, jobs.losses(job.name), expected))
 
     acts = [lambda job=job: one(job) for job in JOBS if not check.quick or job.name in QUICK]
     acts += [lambda: resumed(jobs), lambda: killed(jobs)]
@@ -133,7 +144,10 @@ def resumed(jobs):
     whole = jobs.run(Job("whole", options))
     again = jobs.run(Job("resumed", ("--deterministic", "--checkpoint-dir", jobs.folder / "more", "--resume", folder / f"step-{half}"))) if whole.is_good else whole
     is_same = jobs.weights("whole") is not None and jobs.weights("whole") == jobs.weights("resumed")
-    jobs.tell("resumed", again, "" if is_same or not again.is_good else "its weights are not those of the whole training")
+    first = min(jobs.losses("resumed"), default=0)
+    wrong = f"it began with step {first}, not behind step {half - 1}" if first != half else \
+        "" if is_same else "its weights are not those of the whole training"
+    jobs.tell("resumed", again, wrong if again.is_good else "")
 
 
 def killed(jobs):
@@ -148,13 +162,15 @@ def killed(jobs):
     done = threading.Event()
     killer = threading.Thread(target=kill_a_rank, args=(jobs, name, done))
     killer.start()
-    outcome = check.run([check.place.program("lockstep_run"), "-n", 2, "--", *words], check.left(), jobs.environment)
-    done.set()
-    killer.join()
-    restarted = any("again" in line or "restart" in line for line in outcome.lines)
+    try:
+        outcome = check.run([check.place.program("lockstep_run"), "-n", 2, "--", *words], check.left(), jobs.environment)
+    finally:
+        done.set()
+        killer.join()
+    restarted = any("restart 1" in line for line in outcome.lines) and any("goes on after step" in line for line in outcome.lines)
     alone = jobs.run(Job("left alone", ("--deterministic",))) if outcome.is_good else outcome
     is_same = jobs.weights(name) is not None and jobs.weights(name) == jobs.weights("left alone")
-    wrong = "" if not alone.is_good else "no rank was started again" if not restarted else "" if is_same else "its weights are others"
+    wrong = "" if not alone.is_good else "no rank was started again behind a saved step" if not restarted else "" if is_same else "its weights are others"
     jobs.tell(name, outcome if not outcome.is_good else alone, wrong)
 
 

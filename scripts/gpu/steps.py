@@ -141,6 +141,8 @@ def torch(check, ways=("eager",)):
         found = summary_of(answer.json_lines())
         if found:
             check.results.add("launches", way=f"PyTorch {way}, autocast", step_us=round(1e3 * found["ms_median"], 1))
+        else:
+            check.fail("launches", f"PyTorch {way}: {answer.words}", answer)
 
 
 def torch_compiled(check):

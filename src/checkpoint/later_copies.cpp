@@ -5,6 +5,8 @@
 
 #include "checkpoint/stream_copy.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/memory/memory_pool.hpp"
+#include "lockstep/memory/memory_tag.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "runtime/background_failure.hpp"
@@ -13,6 +15,17 @@ namespace lockstep::checkpoint {
 namespace {
 
 constexpr std::size_t slice_bytes = std::size_t{4} << 20;  // after which it is told how far it is
+
+/// Bytes of a device that its pool may have and has never handed out at once, but for copies.
+/// @param copies bytes of former ones, that may be in the most it handed out.
+std::size_t never_had(Device device, std::size_t copies) {
+  const MemoryPool& pool = memory_pool(device);
+  const PoolStatistics now = pool.statistics();
+  const std::size_t free = device_runtime(device.type).memory_info(device.index).first;
+  const std::size_t most = std::min(free + now.reserved_bytes, pool.limit());
+  const std::size_t peak = now.peak_live_bytes - std::min(now.peak_live_bytes, copies);
+  return most - std::min(most, std::max(now.live_bytes, peak));
+}
 
 }  // namespace
 
@@ -27,12 +40,12 @@ DeviceCopier& LaterCopies::copier_of(Device device) {
 
 void LaterCopies::add(const Tensor& tensor, std::uint64_t from, std::span<std::byte> to) {
   const auto* const data = static_cast<const std::byte*>(tensor.data_ptr()) + from;
-  copies_.push_back({.memory = tensor.impl().storage, .from = data, .to = to, .read = {}});
-  copies_.back().read.emplace(data, to.size());
+  const IntrusivePtr<Storage>& memory = tensor.impl().storage;
+  copies_.push_back(
+      {memory, data, to, std::unique_ptr<Read>(new Read{memory, BackgroundRead(data, to.size())})});
 }
 
 void LaterCopies::copy_within(Device device) {
-  DeviceRuntime& runtime = device_runtime(device.type);
   std::size_t bytes = 0;
   std::vector<Copy*> copies;
   for (Copy& each : copies_) {
@@ -40,8 +53,9 @@ void LaterCopies::copy_within(Device device) {
     copies.push_back(&each);
     bytes += each.to.size();
   }
-  const std::size_t free = runtime.memory_info(device.index).first;
-  if (static_cast<double>(bytes) > share_ * static_cast<double>(free)) return;
+  if (static_cast<double>(bytes) > share_ * static_cast<double>(never_had(device, most_within_)))
+    return;
+  const MemoryTag tag("copies of a save");
   std::vector<IntrusivePtr<Storage>> within;
   try {
     for (const Copy* const each : copies)
@@ -50,17 +64,23 @@ void LaterCopies::copy_within(Device device) {
     return;
   }
   const StreamRef stream = current_stream(device);
+  within_.push_back({Event(device), {}});
+  Within& all = within_.back();
   for (std::size_t i = 0; i < copies.size(); ++i) {
     Copy& each = *copies[i];
-    runtime.copy(within[i]->data(), each.from, each.to.size(), stream);
+    device_runtime(device.type).copy(within[i]->data(), each.from, each.to.size(), stream);
     each.memory = std::move(within[i]);
     each.from = static_cast<const std::byte*>(each.memory->data());
-    each.read.reset();
+    all.originals.push_back(std::move(each.original));
   }
+  all.copied.record(stream);
+  copied_within_ = true;
+  most_within_ = std::max(most_within_, bytes);
 }
 
 void LaterCopies::start(Throttle& throttle) {
   failure_ = nullptr;
+  copied_within_ = false;
   if (copies_.empty()) return;
   std::vector<Device> devices;
   for (const Copy& each : copies_) {
@@ -75,15 +95,22 @@ void LaterCopies::start(Throttle& throttle) {
     run();
     throttle.spend(processor_seconds());
   });
+  for (const Device device : devices)
+    if (copied_within_) reclaimable_.emplace_back(device, [this] { wait_until_copied(); });
 }
 
 void LaterCopies::discard() noexcept {
   copies_.clear();
+  within_.clear();
   copied_ = nullptr;
 }
 
 void LaterCopies::run() noexcept {
   try {
+    for (Within& all : within_) {
+      all.copied.synchronize();
+      all.originals.clear();
+    }
     // A copy goes with its tensor and its read: from there on others may write.
     for (Copy& each : copies_) {
       const Copy now = std::move(each);
@@ -95,6 +122,7 @@ void LaterCopies::run() noexcept {
     failure_ = std::current_exception();
   }
   copies_.clear();
+  within_.clear();
   reach(nullptr);
 }
 
@@ -125,8 +153,14 @@ void LaterCopies::wait_until(const std::byte* end) {
   if (failure_) std::rethrow_exception(failure_);
 }
 
+void LaterCopies::wait_until_copied() {
+  std::unique_lock lock(mutex_);
+  progressed_.wait(lock, [&] { return !copied_; });
+}
+
 void LaterCopies::finish() {
   if (thread_.joinable()) thread_.join();
+  reclaimable_.clear();
 }
 
 }  // namespace lockstep::checkpoint

@@ -4,17 +4,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "checkpoint/device_copier.hpp"
 #include "checkpoint/throttle.hpp"
+#include "lockstep/runtime/event.hpp"
 #include "lockstep/tensor/tensor.hpp"
+#include "memory/reclaimable_memory.hpp"
 #include "tensor/background_reads.hpp"
 
 /// @file
@@ -24,13 +26,14 @@ namespace lockstep::checkpoint {
 
 /// Copies tensors on a thread of its own, one after the other, as they were when they were added:
 /// whoever writes to one meanwhile waits until it is copied (BackgroundRead). On a GPU with memory
-/// to spare nobody waits: there all are first copied within it, in order with what it computes.
+/// to spare all are first copied within it, behind the work of its current stream: writers wait for
+/// no more than that, which is done before the next backward comes to them.
 ///
 /// The training thread adds and starts; any thread may wait.
 class LaterCopies {
  public:
-  /// @param share of what a GPU's driver has left that copies within it may take: whatever training
-  /// comes to need meanwhile may have the rest.
+  /// @param share that copies within a GPU may take of the memory that training has never had
+  /// there: should it come to need more than the rest, it waits for the copies to be gone.
   explicit LaterCopies(double share = 0.5) : share_(share) {}
   LaterCopies(const LaterCopies&) = delete;
   LaterCopies& operator=(const LaterCopies&) = delete;
@@ -52,15 +55,27 @@ class LaterCopies {
   void wait_until(const std::byte* end);
   /// Waits until the thread has ended.
   void finish();
+  /// Whether what was started last was first copied within its device.
+  bool copied_within() const { return copied_within_; }
 
  private:
+  struct Read {  // of memory that is training's
+    IntrusivePtr<Storage> memory;
+    BackgroundRead read;
+  };
   struct Copy {
     IntrusivePtr<Storage> memory;
     const std::byte* from;
     std::span<std::byte> to;
-    std::optional<BackgroundRead> read;  // of memory that is training's
+    std::unique_ptr<Read> original;  // null once it has been copied within its device
+  };
+  /// Tensors that are copied within their device, until it has done that.
+  struct Within {
+    Event copied;
+    std::vector<std::unique_ptr<Read>> originals;
   };
   void copy_within(Device device);
+  void wait_until_copied();
   DeviceCopier& copier_of(Device device);
   void run() noexcept;
   void copy(const Copy& each);
@@ -68,6 +83,10 @@ class LaterCopies {
 
   const double share_;
   std::vector<Copy> copies_;
+  std::vector<Within> within_;
+  bool copied_within_ = false;
+  std::size_t most_within_ = 0;               // bytes of a device
+  std::list<ReclaimableMemory> reclaimable_;  // until the thread has ended
   std::vector<std::pair<Device, std::unique_ptr<DeviceCopier>>> devices_;
   std::thread thread_;
   std::mutex mutex_;

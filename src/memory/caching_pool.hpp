@@ -125,6 +125,11 @@ class CachingPool final : public MemoryPool {
     if (store_.reserved() > bytes) release(bytes);
   }
 
+  std::size_t limit() const override {
+    const std::lock_guard lock(mutex_);
+    return store_.limit();
+  }
+
   void trim(std::size_t keep) override {
     refuse_return_in_captured_step();
     const std::lock_guard lock(mutex_);

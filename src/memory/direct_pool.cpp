@@ -70,6 +70,11 @@ void DirectPool::set_limit(std::size_t bytes) {
   limit_ = bytes;
 }
 
+std::size_t DirectPool::limit() const {
+  const std::lock_guard lock(mutex_);
+  return limit_;
+}
+
 void DirectPool::reset_peak() {
   const std::lock_guard lock(mutex_);
   peak_live_bytes_ = live_bytes_;

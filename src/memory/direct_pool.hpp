@@ -35,6 +35,7 @@ class DirectPool : public MemoryPool {
   PoolStatistics statistics() const override;
 
   void set_limit(std::size_t bytes) override;
+  std::size_t limit() const override;
   void trim(std::size_t) override {}
   void reset_peak() override;
   void set_high_water(std::size_t bytes, std::function<void(std::size_t)> reached) override;

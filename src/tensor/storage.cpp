@@ -2,7 +2,23 @@
 
 #include <utility>
 
+#include "lockstep/core/error.hpp"
+#include "memory/reclaimable_memory.hpp"
+
 namespace lockstep {
+namespace {
+
+MemoryBlock* block_of(Allocator& allocator, std::size_t bytes, Device device) {
+  const StreamRef stream = current_stream(device);
+  try {
+    return allocator.allocate(bytes, stream);
+  } catch (const OutOfMemory&) {
+    if (!ReclaimableMemory::reclaim(device)) throw;
+  }
+  return allocator.allocate(bytes, stream);
+}
+
+}  // namespace
 
 IntrusivePtr<Storage> Storage::allocate(std::size_t bytes, Device device) {
   auto storage = IntrusivePtr<Storage>::first(new Storage());
@@ -15,7 +31,7 @@ IntrusivePtr<Storage> Storage::allocate(std::size_t bytes, Device device) {
     return storage;
   }
   storage->allocator_ = &device_allocator(device);
-  storage->block_ = storage->allocator_->allocate(bytes, current_stream(device));
+  storage->block_ = block_of(*storage->allocator_, bytes, device);
   storage->data_ = storage->block_->data;
   return storage;
 }

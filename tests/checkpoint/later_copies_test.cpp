@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <thread>
 
@@ -193,35 +194,63 @@ TEST(LaterCopies, ComeInOrderAndLetWritersGo) {
   copies.wait_until(place.data() + place.size());
 }
 
-/// Copies of a GPU's tensors, which are written to behind the start. @return how long that waited.
-double copy_from_gpu(double share) {
-  checkpoint::Throttle throttle;
-  LaterCopies copies(share);
-  std::vector<float> to(4 << 20, -1.0F);
-  const auto place = std::as_writable_bytes(std::span(to));
-  Tensor first = full({2 << 20}, 1.0, {.device = cuda(0)});
-  Tensor second = full({2 << 20}, 2.0, {.device = cuda(0)});
-  copies.add(first, 0, place.first(8 << 20));
-  copies.add(second, 4, place.subspan(8 << 20, (8 << 20) - 4));
-  copies.start(throttle);
-  const double before = waited_for_reads();
-  second.fill_(9.0);
-  first.fill_(9.0);
-  const double waited = waited_for_reads() - before;
-  copies.finish();
-  copies.wait_until(place.data() + place.size());
-  EXPECT_EQ(to.front(), 1);
-  EXPECT_EQ(to[(2 << 20) - 1], 1);
-  EXPECT_EQ(to[2 << 20], 2);
-  EXPECT_EQ(to[(4 << 20) - 2], 2);
-  EXPECT_EQ(to.back(), -1);
-  return waited;
+// First within it, where it has memory to spare.
+TEST(LaterCopiesOnGpu, AreOfWhatWasThereWhoeverWritesBehindTheStart) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  for (const bool has_memory : {false, true}) {
+    checkpoint::Throttle throttle;
+    LaterCopies copies(has_memory ? 0.5 : 0);
+    std::vector<float> to(4 << 20, -1.0F);
+    const auto place = std::as_writable_bytes(std::span(to));
+    Tensor first = full({2 << 20}, 1.0, {.device = cuda(0)});
+    Tensor second = full({2 << 20}, 2.0, {.device = cuda(0)});
+    copies.add(first, 0, place.first(8 << 20));
+    copies.add(second, 4, place.subspan(8 << 20, (8 << 20) - 4));
+    copies.start(throttle);
+    EXPECT_EQ(copies.copied_within(), has_memory);
+    {  // of another stream, which waits for no other
+      const Stream other(cuda(0));
+      const StreamGuard guard(other);
+      second.fill_(9.0);
+      first.fill_(9.0);
+      other.synchronize();
+    }
+    copies.finish();
+    copies.wait_until(place.data() + place.size());
+    EXPECT_EQ(to.front(), 1);
+    EXPECT_EQ(to[(2 << 20) - 1], 1);
+    EXPECT_EQ(to[2 << 20], 2);
+    EXPECT_EQ(to[(4 << 20) - 2], 2);
+    EXPECT_EQ(to.back(), -1);
+  }
 }
 
-TEST(LaterCopiesOnGpu, LetWritersGoAtOnceWhereTheGpuHasMemoryToSpare) {
+TEST(LaterCopiesOnGpu, GoWhereTrainingNeedsTheirMemory) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
-  EXPECT_EQ(copy_from_gpu(0.5), 0);
-  EXPECT_GT(copy_from_gpu(0), 0);
+  constexpr std::size_t bytes = std::size_t{64} << 20;
+  MemoryPool& pool = memory_pool(cuda(0));
+  checkpoint::Throttle throttle;
+  LaterCopies copies;
+  std::vector<float> to(bytes / sizeof(float));
+  const Tensor tensor = full({std::ssize(to)}, 1.0, {.device = cuda(0)});
+  for (int save = 0; save < 3; ++save) {  // what the pool keeps of one is there for the next
+    copies.add(tensor, 0, std::as_writable_bytes(std::span(to)));
+    copies.start(throttle);
+    EXPECT_TRUE(copies.copied_within());
+    pool.trim();
+    pool.set_limit(pool.statistics().reserved_bytes);
+    EXPECT_NO_THROW(Storage::allocate(bytes, cuda(0)));
+    copies.finish();
+    EXPECT_EQ(to.back(), 1);
+    to.back() = 0;
+    copies.add(tensor, 0, std::as_writable_bytes(std::span(to)));
+    copies.start(throttle);  // for which the limit leaves too little
+    EXPECT_FALSE(copies.copied_within());
+    copies.finish();
+    EXPECT_EQ(to.back(), 1);
+    to.back() = 0;
+    pool.set_limit(std::numeric_limits<std::size_t>::max());
+  }
 }
 
 }  // namespace

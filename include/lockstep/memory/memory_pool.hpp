@@ -20,6 +20,8 @@ class MemoryPool : public Allocator {
   /// The most that the pool may hold from its upstream; returns what is cached beyond it. What is
   /// in use stays, and nothing more is asked for until it fits.
   virtual void set_limit(std::size_t bytes) = 0;
+  /// What was set; without that the largest number.
+  virtual std::size_t limit() const = 0;
   /// Returns cached memory to the upstream, without waiting for blocks in use, until no more than
   /// `keep` bytes are reserved or all that is left is in use.
   virtual void trim(std::size_t keep = 0) = 0;

@@ -10,7 +10,8 @@ namespace {
 
 constexpr auto silence = std::chrono::milliseconds(5);
 constexpr auto shortest_nap = std::chrono::microseconds(20);
-constexpr auto longest_nap = std::chrono::milliseconds(1);
+constexpr auto usual_nap = std::chrono::microseconds(500);
+constexpr auto longest_nap = std::chrono::milliseconds(1);  // behind a peer
 
 }  // namespace
 
@@ -93,11 +94,12 @@ void Scheduler::sleep(Lock& lock) {
     work_.wait(lock, [this] { return !is_idle_ || stopping_; });
     return;
   }
-  Clock::duration nap = longest_nap;
-  for (const TaskPtr& task : waiting_for_peers())
+  const std::vector<TaskPtr> held_up = waiting_for_peers();
+  Clock::duration nap = held_up.empty() ? Clock::duration(usual_nap) : Clock::duration(longest_nap);
+  for (const TaskPtr& task : held_up)
     nap = std::min<Clock::duration>(
         nap, std::max<Clock::duration>(shortest_nap, (Clock::now() - *task->waiting_since) / 8));
-  work_.wait_for(lock, order_ == Order::late && nap == longest_nap ? silence : nap);
+  work_.wait_for(lock, order_ == Order::late && nap >= usual_nap ? silence : nap);
 }
 
 }  // namespace simgpu

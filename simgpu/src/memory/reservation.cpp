@@ -1,6 +1,7 @@
 #include "memory/reservation.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -19,10 +20,11 @@
 namespace simgpu {
 namespace {
 
-/// How much of the pattern file a mapping takes. A system has so many mappings in a process that
-/// large memory wants large ones; small ones have most processes write less of the file.
+/// How much of the pattern file a mapping takes: a small chunk, of which processes that have little
+/// memory write less, and a large one once they have mapped much, as a process has some 65,000
+/// mappings at most.
 constexpr std::size_t chunk = std::size_t{4} << 20, small_chunk = std::size_t{256} << 10;
-constexpr std::size_t large_memory = std::size_t{64} << 20;
+constexpr std::size_t mapped_by_small_chunks = std::size_t{1} << 30;
 
 /// The chunks of the pattern file.
 constexpr std::size_t fresh_chunk = 0, freed_chunk = chunk, set_chunk = 2 * chunk;
@@ -80,7 +82,8 @@ PatternFile& pattern_file() {
 }
 
 bool map_pattern(void* pages, std::size_t bytes, std::size_t offset) {
-  const std::size_t each = bytes > large_memory ? chunk : small_chunk;
+  static std::atomic<std::size_t> mapped{0};
+  const std::size_t each = (mapped += bytes) > mapped_by_small_chunks ? chunk : small_chunk;
   if (!pattern_file().fill_to(each)) return false;
   for (std::size_t at = 0; at < bytes; at += each) {
     void* const here = static_cast<std::byte*>(pages) + at;

@@ -135,6 +135,17 @@ bool Launch::is_done(Call& call) {
   return true;
 }
 
+// What holds the launch up: of the round that is under way, a mismatched call first.
+const Call& Launch::held_up() const {
+  const std::size_t round = std::ranges::min_element(calls_, {}, &Step::round)->round;
+  const Step* found = nullptr;
+  for (const Step& step : calls_)
+    if (step.round == round &&
+        (!found || (step.call.is_mismatched() && !found->call.is_mismatched())))
+      found = &step;
+  return found->call;
+}
+
 // True once all are done.
 bool Launch::advance_round() {
   while (!calls_.empty()) {
@@ -173,7 +184,7 @@ bool Launch::run() {
     return true;
   }
   communicator_->look_for_lost_peers();
-  look_at_mismatch(calls_.front().call);
+  look_at_mismatch(held_up());
   warn_if_long();
   return false;
 }
@@ -189,7 +200,7 @@ void Launch::look_at_mismatch(const Call& call) {
 void Launch::warn_if_long() {
   if (has_warned_ || has_reported_ || Clock::now() - *asked_ < warn_after()) return;
   has_warned_ = true;
-  warn_about_absence(*communicator_, calls_.front().call, site_, Clock::now() - *asked_);
+  warn_about_absence(*communicator_, held_up(), site_, Clock::now() - *asked_);
 }
 
 namespace {

@@ -44,6 +44,7 @@ class Launch {
   using Clock = std::chrono::steady_clock;
   void hold_registered();
   bool is_done(Call& call);
+  const Call& held_up() const;
   bool advance_round();
   void begin();
   void check_memory();

@@ -84,6 +84,25 @@ TEST(NcclDisagreement, NamesAReceiveOfAnotherSize) {
       "rank 0: Send #0 i32 x 16 to 1; rank 1: Recv #0 i32 x 12 from 0");
 }
 
+TEST(NcclDisagreement, NamesAMismatchInABatchOfSeveralMessages) {
+  disagree(
+      [](Rank& self, int* data) {
+        const int other = 1 - self.rank;
+        ncclGroupStart();
+        for (int i = 0; i < 2; ++i)
+          if (self.rank == 0)
+            ncclSend(data, 1, ncclInt32, other, self.communicator, self.stream);
+          else
+            ncclRecv(data + i, 1, ncclInt32, other, self.communicator, self.stream);
+        if (self.rank == 0)
+          ncclRecv(data + 8, 2, ncclInt32, other, self.communicator, self.stream);
+        else
+          ncclSend(data + 8, 1, ncclInt32, other, self.communicator, self.stream);
+        ncclGroupEnd();
+      },
+      "rank 0: Recv #0 i32 x 2 from 1; rank 1: Send #0 i32 x 1 to 0");
+}
+
 TEST(NcclDisagreement, NamesARankThatDoesNotComeToAMismatch) {
   const Findings findings;
   testing::with_threads(3, [&](Rank& self) {

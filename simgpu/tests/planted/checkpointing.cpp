@@ -6,6 +6,7 @@
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/nn/nn.hpp"
 #include "lockstep/optim/optim.hpp"
+#include "lockstep/runtime/event.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "planted/programs.hpp"
@@ -17,8 +18,10 @@ namespace planted {
 
 using namespace lockstep;
 
+namespace {
+
 // wait_for_reads, by which the optimizer waits for the copy of a parameter, lets it go on at once.
-void optimizer_ignores_save() {
+void train_beside(checkpoint::LaterCopies& copies, bool on_another_stream) {
   // One thread copies, and another trains: what the one has waited for the other need not know.
   ::setenv("LOCKSTEP_SIM_HOST_THREADS", "apart", 1);
   const TensorOptions options{.dtype = DType::f32, .device = cuda(0)};
@@ -27,13 +30,33 @@ void optimizer_ignores_save() {
   const Tensor weight = Tensor(net->weight).detach();
   std::vector<std::byte> to(weight.nbytes());
   net(ones({4, 64}, options)).sum().backward();
+  const StreamRef current = current_stream(options.device);
+  const Stream other(options.device);
+  Event trained(options.device);
+  trained.record(current);
+  trained.wait(other);
   checkpoint::Throttle throttle;
-  checkpoint::LaterCopies copies;
   copies.add(weight, 0, to);
   copies.start(throttle);
-  optimizer.step();
+  {
+    const StreamGuard guard(on_another_stream ? other.ref() : current);
+    optimizer.step();
+  }
   copies.finish();
-  synchronize(current_stream(options.device));
+  synchronize(other);
+  synchronize(current);
+}
+
+}  // namespace
+
+void optimizer_ignores_save() {
+  checkpoint::LaterCopies copies(0);  // of which none are made within the GPU
+  train_beside(copies, false);
+}
+
+void other_stream_ignores_save() {
+  checkpoint::LaterCopies copies;
+  train_beside(copies, true);
 }
 
 }  // namespace planted

@@ -48,6 +48,13 @@ std::span<const Fault> faults() {
        .kind = "race",
        .places = {"SgdRule", "DeviceCopier::copy"},
        .run = optimizer_ignores_save},
+      {.name = "other-stream-ignores-save",
+       .what = "the optimizer writes a weight on a stream beside that of a save, which copies "
+               "within the "
+               "GPU",
+       .kind = "race",
+       .places = {"SgdRule", "LaterCopies::copy_within"},
+       .run = other_stream_ignores_save},
       {.name = "bucket-freed-while-reduced",
        .what = "a bucket is freed while a reduce-scatter reads it (ZeRO 2)",
        .kind = "race",

@@ -78,7 +78,7 @@ lockstep_plant(planted_faults src/tensor/storage.cpp
   "if (block_ && !::planted::is_planted(\"replaced-bucket-freed\")) allocator_->record_stream")
 lockstep_plant(planted_faults src/tensor/background_reads.cpp
   "if (all.count.load(std::memory_order_acquire) == 0) return"
-  "if (all.count.load(std::memory_order_acquire) == 0 || ::planted::is_planted(\"optimizer-ignores-save\")) return")
+  "if (all.count.load(std::memory_order_acquire) == 0 || ::planted::is_planted(\"optimizer-ignores-save\") || ::planted::is_planted(\"other-stream-ignores-save\")) return")
 lockstep_plant(planted_faults src/parallel/reducer_buckets.cpp
   "std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))"
   "if (!::planted::is_planted(\"collectives-out-of-order\")) std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))"

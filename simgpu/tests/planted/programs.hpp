@@ -24,6 +24,7 @@ void registered_bucket_replaced();
 
 // A checkpoint that is copied beside training.
 void optimizer_ignores_save();
+void other_stream_ignores_save();
 
 // The measured plan of buckets.
 void plans_differ();

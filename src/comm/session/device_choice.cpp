@@ -31,8 +31,8 @@ std::optional<int> index_of(const std::string& wanted) {
   return index;
 }
 
-// LOCKSTEP_SHARE_GPUS=1: ranks that see the same GPUs deal them out among themselves, whether they
-// suffice or not.
+// LOCKSTEP_SHARE_GPUS=1 on rank 0: ranks that see the same GPUs deal them out among themselves,
+// whether they suffice or not.
 bool shares_gpus() {
   const char* const variable = std::getenv("LOCKSTEP_SHARE_GPUS");
   if (!variable || !*variable) return false;
@@ -59,10 +59,10 @@ std::vector<int> candidates(const std::string& wanted) {
   return {*index};
 }
 
-// What tells GPUs apart that only one rank may take: all of them, or none where they are shared.
-std::string identities_of(const std::vector<int>& indices, const std::string& owner) {
+// What tells the GPUs apart.
+std::string identities_of(const std::vector<int>& indices) {
   std::string text;
-  for (const int index : indices) text += cuda_device_identity(index) + owner + ' ';
+  for (const int index : indices) text += cuda_device_identity(index) + ' ';
   return text;
 }
 
@@ -116,7 +116,8 @@ Device choose_gpu(Bootstrap& bootstrap, const std::string& wanted, const std::ve
                    bootstrap.peers()[rank].host,
                    index_of(wanted) ? " asks for a GPU that a lower rank uses"
                                     : " sees no GPU that lower ranks leave: there are too few GPUs",
-                   ": every rank needs its own (LOCKSTEP_SHARE_GPUS=1 lets ranks share them)");
+                   ": every rank needs its own (LOCKSTEP_SHARE_GPUS=1 with LOCKSTEP_COMM=shm lets "
+                   "ranks share them)");
   return cuda(
       indices[static_cast<std::size_t>(places[static_cast<std::size_t>(bootstrap.rank())])]);
 }
@@ -135,12 +136,28 @@ Device choose_automatically(Bootstrap& bootstrap, const std::vector<int>& indice
 }
 
 // "cuda" for "cuda:1": hosts may differ in which GPU they use, not in whether.
-void check_same_kind(Bootstrap& bootstrap, const std::string& wanted) {
-  const auto all = bootstrap.all_gather_bytes(wanted.substr(0, wanted.find(':')), "devices");
+// @return whether rank 0 has GPUs shared.
+bool agree_on_kind(Bootstrap& bootstrap, const std::string& wanted, bool shares) {
+  const std::string own = wanted.substr(0, wanted.find(':')) + (shares ? " shared" : "");
+  const auto all = bootstrap.all_gather_bytes(own, "devices");
+  const auto kind = [&](std::size_t rank) { return all[rank].substr(0, all[rank].find(' ')); };
   for (std::size_t rank = 1; rank < all.size(); ++rank)
-    LOCKSTEP_CHECK(all[rank] == all[0], comm::Agreed<InvalidArgument>, "the device is ", all[0],
-                   " on rank 0 but ", all[rank], " on rank ", rank,
+    LOCKSTEP_CHECK(kind(rank) == kind(0), comm::Agreed<InvalidArgument>, "the device is ", kind(0),
+                   " on rank 0 but ", kind(rank), " on rank ", rank,
                    "; it must be the same on every rank");
+  return all[0].ends_with(" shared");
+}
+
+// Of shared GPUs each rank of a host takes the next one. Of other ranks: whether they see any.
+std::vector<int> shared_places(const Bootstrap& bootstrap, std::ptrdiff_t own_count,
+                               const std::vector<std::string>& identities_by_rank) {
+  std::vector<int> places;
+  for (const std::string& identities : identities_by_rank)
+    places.push_back(identities.empty() ? -1 : 0);
+  if (own_count > 0)
+    places[static_cast<std::size_t>(bootstrap.rank())] =
+        static_cast<int>(bootstrap.local_rank() % own_count);
+  return places;
 }
 
 }  // namespace
@@ -148,17 +165,17 @@ void check_same_kind(Bootstrap& bootstrap, const std::string& wanted) {
 Device choose_device(Bootstrap& bootstrap, const std::string& wanted) {
   std::vector<int> indices;
   std::string identities;
+  bool shares = false;
   agree_on_errors(bootstrap, "devices that ranks may take", [&] {
+    shares = shares_gpus();
     indices = candidates(wanted);
-    const bool is_shared = shares_gpus() && !indices.empty();
-    if (is_shared)
-      std::ranges::rotate(indices, indices.begin() + bootstrap.local_rank() % std::ssize(indices));
-    identities = identities_of(indices, is_shared ? '/' + std::to_string(bootstrap.rank()) : "");
+    identities = identities_of(indices);
   });
-  check_same_kind(bootstrap, wanted);
+  const bool are_shared = agree_on_kind(bootstrap, wanted, shares);
   if (wanted == "cpu") return cpu;
-  const Assignment assignment(bootstrap.all_gather_bytes(identities, "identities of devices"));
-  const std::vector<int>& places = assignment.places();
+  const auto all = bootstrap.all_gather_bytes(identities, "identities of devices");
+  const std::vector<int> places =
+      are_shared ? shared_places(bootstrap, std::ssize(indices), all) : Assignment(all).places();
   return wanted == "auto" ? choose_automatically(bootstrap, indices, places)
                           : choose_gpu(bootstrap, wanted, indices, places);
 }

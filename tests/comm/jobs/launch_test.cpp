@@ -132,6 +132,14 @@ TEST(MpiJobOnGpus, ShareGpusWhereAsked) {
     EXPECT_EQ(occurrences(result.output, "(shm, staged)"), 3u) << result.output;
     EXPECT_EQ(occurrences(result.output, "sum 3"), 3u) << result.output;
   }
+  // Rank 0's word counts.
+  const std::string each = LOCKSTEP_MPIEXEC " --bind-to none -np 1 env LOCKSTEP_SHARE_GPUS=1 " +
+                           program + " sum --device cuda : -np 1 env LOCKSTEP_SHARE_GPUS=0 " +
+                           program + " sum --device cuda";
+  const auto one =
+      run_command("LOCKSTEP_SIM_DEVICES=1 CUDA_VISIBLE_DEVICES=0 LOCKSTEP_COMM=shm " + each);
+  EXPECT_EQ(one.exit_code, 0) << one.output;
+  EXPECT_EQ(occurrences(one.output, "sum 1"), 2u) << one.output;
   const auto result = mpi_job(2, "sum --device cuda", "LOCKSTEP_SHARE_GPUS=yes");
   EXPECT_EQ(result.exit_code, 2) << result.output;
   EXPECT_THAT(result.output, HasSubstr("LOCKSTEP_SHARE_GPUS is \"yes\"; give 0 or 1"));
