@@ -206,7 +206,7 @@ void train_with_a_straggler(Communicator& group, DistributedDataParallel<Module>
   for (int step = 0; step < 8; ++step) {
     const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
     if (group.rank() == group.size() - 1)
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::this_thread::sleep_for(std::chrono::milliseconds(40));
     if (accumulates) {
       const auto local = replica.no_sync();
       loss_of(replica(batch.x), batch).backward();
@@ -277,7 +277,7 @@ TEST_P(PlannerContract, NamesTheRankThatRecomputedNormsWaitFor) {
       const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
       net->when_recomputed = [&] {
         if (group.rank() == group.size() - 1)
-          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          std::this_thread::sleep_for(std::chrono::milliseconds(40));
       };
       {
         const auto local = replica.no_sync();
