@@ -1,6 +1,11 @@
+#include <chrono>
 #include <cstdlib>
+#include <latch>
 #include <span>
+#include <thread>
 #include <vector>
+
+#include <cuda_runtime_api.h>
 
 #include "checkpoint/later_copies.hpp"
 #include "lockstep/autograd/ops.hpp"
@@ -35,9 +40,18 @@ void train_beside(checkpoint::LaterCopies& copies, bool on_another_stream) {
   Event trained(options.device);
   trained.record(current);
   trained.wait(other);
+  // No copy is made before the optimizer comes to the weight.
+  std::latch may_copy(1);
+  cudaLaunchHostFunc(
+      static_cast<cudaStream_t>(current.handle),
+      [](void* latch) { static_cast<std::latch*>(latch)->wait(); }, &may_copy);
   checkpoint::Throttle throttle;
   copies.add(weight, 0, to);
   copies.start(throttle);
+  std::jthread release([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    may_copy.count_down();
+  });
   {
     const StreamGuard guard(on_another_stream ? other.ref() : current);
     optimizer.step();
