@@ -17,7 +17,9 @@ endfunction()
 
 if(LOCKSTEP_INSTALL)
   lockstep_add_consumer_test(install LABELS cpu toolkit)
+  # On the CPU, as on most machines; the other runs on the simulated GPU where there is one.
   lockstep_add_consumer_test(build_tree LABELS cpu)
+  set_tests_properties(Consumer.build_tree PROPERTIES ENVIRONMENT "${lockstep_without_gpu}")
 endif()
 if(LOCKSTEP_INSTALL AND LOCKSTEP_WITH_SIMGPU)
   if(LOCKSTEP_BUILD_TOOLS)
