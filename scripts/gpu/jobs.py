@@ -9,7 +9,6 @@ import pathlib
 import re
 import signal
 import threading
-import time
 
 import gpu_tests
 
@@ -30,7 +29,6 @@ class Job:
     options: tuple = ()
     limit: float = ROUNDED
     ranks: int = 2
-    variables: tuple = ()
 
 
 JOBS = (
@@ -81,7 +79,7 @@ class Jobs:
     def run(self, job):
         """Runs a job under mpirun."""
         start = self.check.place.ranks(job.ranks, self.program(job.name, job.options), "NCCL_HOSTID" if self.shared and job.ranks > 1 else None)
-        return self.check.run(start, self.check.left(), {**self.environment, **dict(job.variables)})
+        return self.check.run(start, self.check.left(), self.environment)
 
     def tell(self, name, outcome, wrong):
         """Adds what became of a job; `wrong` says what is, or is empty."""
@@ -188,4 +186,3 @@ def kill_a_rank(jobs, name, done):
                     b"\0RANK=1\0" in b"\0" + variables:
                 os.kill(int(process.name), signal.SIGKILL)
                 return
-        time.sleep(0.05)

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import shutil
 import statistics
 import tempfile
 
@@ -30,11 +29,10 @@ def run(check):
             outcome = check.run(words, check.left())
             times = [line["ms"] for line in map(json.loads, log.read_text(encoding="utf-8").splitlines()) if "ms" in line] if log.exists() else []
             written = sum(file.stat().st_size for file in pathlib.Path(folder).glob("run/step-*/*"))
-            free = shutil.disk_usage(folder).free
         if outcome.is_good and len(times) > 5 and (written or not options):
             warm = times[5:]
             check.results.add("saves", way=name, steps=len(times), ms_median=statistics.median(warm), ms_mean=round(statistics.mean(warm), 2),
-                              ms_max=max(warm), slowest=[round(value, 1) for value in sorted(warm)[-5:]], bytes=written, free=free,
+                              ms_max=max(warm), slowest=[round(value, 1) for value in sorted(warm)[-5:]], bytes=written,
                               seconds=round(outcome.seconds, 1), ended=outcome.words)
         else:
             check.fail("saves", f"{name}: {outcome.words}", outcome)

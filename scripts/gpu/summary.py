@@ -44,7 +44,7 @@ def jobs(check):
     ran = [entry for entry in check.results.of("jobs") if "job" in entry and "ended" in entry]
     if ran:
         wrong = [entry for entry in ran if entry["wrong"] or entry["ended"] != "exit code 0"]
-        yield f"  {len(ran) - len(wrong)} of {len(ran)} trainings went as a plain one does"
+        yield f"  {len(ran) - len(wrong)} of {len(ran)} trainings went as they should"
         yield from (f"    {entry['job']}: {entry['wrong'] or entry['ended']}" for entry in wrong)
 
 

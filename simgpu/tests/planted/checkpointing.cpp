@@ -5,16 +5,14 @@
 #include <thread>
 #include <vector>
 
-#include <cuda_runtime_api.h>
-
 #include "checkpoint/later_copies.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/nn/nn.hpp"
 #include "lockstep/optim/optim.hpp"
-#include "lockstep/runtime/event.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "planted/programs.hpp"
+#include "planted/streams.hpp"
 
 /// @file
 /// Weights that change while a checkpoint is copied: see planted.cmake.
@@ -37,14 +35,10 @@ void train_beside(checkpoint::LaterCopies& copies, bool on_another_stream) {
   net(ones({4, 64}, options)).sum().backward();
   const StreamRef current = current_stream(options.device);
   const Stream other(options.device);
-  Event trained(options.device);
-  trained.record(current);
-  trained.wait(other);
+  order(current, other);
   // No copy is made before the optimizer comes to the weight.
   std::latch may_copy(1);
-  cudaLaunchHostFunc(
-      static_cast<cudaStream_t>(current.handle),
-      [](void* latch) { static_cast<std::latch*>(latch)->wait(); }, &may_copy);
+  hold(current, may_copy);
   checkpoint::Throttle throttle;
   copies.add(weight, 0, to);
   copies.start(throttle);

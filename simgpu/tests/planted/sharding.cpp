@@ -3,8 +3,6 @@
 #include <string>
 #include <utility>
 
-#include <cuda_runtime_api.h>
-
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/memory/block_observer.hpp"
@@ -126,9 +124,7 @@ void gradient_of_another_stream() {
     ParameterGroup parameters(group);
     const Tensor partial = ones({2 * shard_size}, f32_of(group));
     std::latch given_out(1);  // of the old memory, before the sum that reads it
-    cudaLaunchHostFunc(
-        static_cast<cudaStream_t>(parameters.reduce_scatter_stream.ref().handle),
-        [](void* latch) { static_cast<std::latch*>(latch)->wait(); }, &given_out);
+    hold(parameters.reduce_scatter_stream, given_out);
     parameters.reduce_partial_gradients(group, partial);
     const Tensor activation = ones({shard_size}, f32_of(group));
     given_out.count_down();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <iterator>
 #include <map>
 #include <numeric>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "comm/agreed_error.hpp"
+#include "core/environment_switch.hpp"
 #include "lockstep/observe/log.hpp"
 #include "lockstep/runtime/info.hpp"
 #include "runtime/device_identity.hpp"
@@ -31,17 +31,6 @@ std::optional<int> index_of(const std::string& wanted) {
   return index;
 }
 
-// LOCKSTEP_SHARE_GPUS=1 on rank 0: ranks that see the same GPUs deal them out among themselves,
-// whether they suffice or not.
-bool shares_gpus() {
-  const char* const variable = std::getenv("LOCKSTEP_SHARE_GPUS");
-  if (!variable || !*variable) return false;
-  const std::string_view value = variable;
-  LOCKSTEP_CHECK(value == "0" || value == "1", InvalidArgument, "LOCKSTEP_SHARE_GPUS is \"", value,
-                 "\"; give 0 or 1");
-  return value == "1";
-}
-
 // The indices of the GPUs that this rank may take: all that it sees, or the one asked for.
 std::vector<int> candidates(const std::string& wanted) {
   if (wanted == "cpu") return {};
@@ -59,7 +48,6 @@ std::vector<int> candidates(const std::string& wanted) {
   return {*index};
 }
 
-// What tells the GPUs apart.
 std::string identities_of(const std::vector<int>& indices) {
   std::string text;
   for (const int index : indices) text += cuda_device_identity(index) + ' ';
@@ -148,7 +136,8 @@ bool agree_on_kind(Bootstrap& bootstrap, const std::string& wanted, bool shares)
   return all[0].ends_with(" shared");
 }
 
-// Of shared GPUs each rank of a host takes the next one. Of other ranks: whether they see any.
+// Where rank 0 has LOCKSTEP_SHARE_GPUS=1, each rank of a host takes the next GPU of those it sees.
+// Of other ranks: whether they see any.
 std::vector<int> shared_places(const Bootstrap& bootstrap, std::ptrdiff_t own_count,
                                const std::vector<std::string>& identities_by_rank) {
   std::vector<int> places;
@@ -167,7 +156,7 @@ Device choose_device(Bootstrap& bootstrap, const std::string& wanted) {
   std::string identities;
   bool shares = false;
   agree_on_errors(bootstrap, "devices that ranks may take", [&] {
-    shares = shares_gpus();
+    shares = environment_switch("LOCKSTEP_SHARE_GPUS").value_or(false);
     indices = candidates(wanted);
     identities = identities_of(indices);
   });
