@@ -19,7 +19,7 @@ enum class Order : unsigned char {
 /// How accesses of the host to device memory, and to pinned memory in use, are caught.
 enum class HostWatch : unsigned char {
   keys,   ///< memory protection keys: each access
-  pages,  ///< the protection of pages: each access while the device does not work on the same pages
+  pages,  ///< the protection of pages: each access while the device does not work
   off
 };
 

@@ -49,7 +49,7 @@ void Scheduler::finish(const TaskPtr& task) {
   queue.waiting.pop_front();
   ++finished_;
   if (queue.retired && queue.waiting.empty()) retire(queue);
-  done_.notify_all();
+  if (task->is_awaited || is_drained_) done_.notify_all();
 }
 
 void Scheduler::execute(const TaskPtr& task, Lock& lock) {
@@ -61,12 +61,12 @@ void Scheduler::execute(const TaskPtr& task, Lock& lock) {
     observer_.end_task(*task);
     task->run = nullptr;  // what it holds may need the mutex to go away
   }
-  observer_.pause_task();
   lock.lock();
   if (finished) return finish(task);
   task->last_try = Clock::now();
-  if (!task->waiting_since) task->waiting_since = task->last_try;
-  done_.notify_all();
+  if (task->waiting_since) return;
+  task->waiting_since = task->last_try;
+  done_.notify_all();  // who asks for what it holds up
 }
 
 void Scheduler::run_executor() {
@@ -86,6 +86,7 @@ void Scheduler::run_executor() {
 // sees when a task really runs before waiting for it, which does wake the executor.
 void Scheduler::sleep(Lock& lock) {
   if (stopping_) return;
+  observer_.pause();
   const bool has_work = std::any_of(queues_.begin(), queues_.end(), [](const Queue& queue) {
     return !queue.waiting.empty() && !queue.waiting.front()->is_stalled;
   });

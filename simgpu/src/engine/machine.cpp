@@ -64,7 +64,7 @@ void Machine::end_of_process() {
   if (options().report_leaks) report_leaks();
 }
 
-void Machine::pause_task() { rest_device_side(); }
+void Machine::pause() { rest_device_side(); }
 
 void enter_executor_side() {
   is_executor = true;

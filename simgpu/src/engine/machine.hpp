@@ -94,7 +94,7 @@ class Machine final : private SchedulerObserver {
   void begin_thread() override;
   void begin_task(const Task& task) override;
   void end_task(const Task& task) override;
-  void pause_task() override;
+  void pause() override;
   static void end_of_process();
   void add_graph_profile(Task& task, const std::vector<TaskPtr>& after) const;
   static void add_followed(Task& task, const std::vector<TaskPtr>& after);

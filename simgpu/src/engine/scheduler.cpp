@@ -74,9 +74,7 @@ void Scheduler::wait_for_space(Queue& queue, Lock& lock) {
   // have to go on.
   if (queue.waiting.size() < queue_limit) return;
   const TaskPtr over = queue.waiting[(queue.waiting.size() - future.size() - 1) / 2];
-  demand(over);
-  work_.notify_one();
-  done_.wait(lock, [&] { return over->done || stopping_; });
+  await(over, lock);
 }
 
 TaskPtr Scheduler::add(Queue& queue, Task task, Lock& lock) {
@@ -120,14 +118,20 @@ void Scheduler::demand(const TaskPtr& task) {
   }
 }
 
+void Scheduler::await(const TaskPtr& task, Lock& lock) {
+  demand(task);
+  task->is_awaited = true;
+  work_.notify_one();
+  done_.wait(lock, [&] { return task->done || stopping_; });
+}
+
 void Scheduler::wait(const TaskPtr& task, Lock& lock) {
   if (task == nullptr) return;
   if (!task->done) {
     horizon_ = std::max(horizon_, task->end);
-    demand(task);
-    work_.notify_one();
-    done_.wait(lock, [&] { return task->done || stopping_; });
+    await(task, lock);
   }
+  observer_.pause();
   now_ = std::max(now_, task->end + 1);
   last_call_ = Clock::now();
 }
@@ -140,13 +144,18 @@ bool Scheduler::is_done(const TaskPtr& task, Lock& lock) {
     now_ += task->queries++;
     return false;
   }
-  if (task->done) return true;
+  if (task->done) {
+    observer_.pause();
+    return true;
+  }
   if (order_ == Order::late) {
     if (++task->queries < queries_before_wait) return false;
     demand(task);
   }
+  task->is_awaited = true;
   work_.notify_one();
   done_.wait(lock, [&] { return task->done || stopping_ || is_held_up(task); });
+  observer_.pause();
   return task->done;
 }
 
@@ -174,11 +183,13 @@ void Scheduler::drain(Lock& lock) {
     return std::all_of(queues_.begin(), queues_.end(),
                        [](const Queue& queue) { return queue.waiting.empty(); });
   };
+  is_drained_ = true;
   for (std::uint64_t before = finished_ + 1; before != finished_ && !stopping_ && !is_empty();) {
     before = finished_;
     work_.notify_one();
     done_.wait_for(lock, 500ms, [&] { return is_empty() || finished_ != before; });
   }
+  is_drained_ = false;
 }
 
 }  // namespace simgpu

@@ -34,8 +34,9 @@ class SchedulerObserver {
   virtual void begin_task(const Task&) {}
   /// After a task has run to its end and before that shows, without the mutex.
   virtual void end_task(const Task&) {}
-  /// After each attempt to run a task, without the mutex.
-  virtual void pause_task() {}
+  /// Before the executor sleeps, and before a call of the host returns that has seen a task done.
+  /// On either thread, with the mutex.
+  virtual void pause() {}
 };
 
 /// All functions want the caller to hold the mutex, as `lock` where they may let go of it.
@@ -85,6 +86,8 @@ class Scheduler {
   static bool is_held_up(const TaskPtr& task);
   static void demand(const TaskPtr& task);
 
+  void await(const TaskPtr& task, Lock& lock);
+
   void demand_collectives();
   bool may_overtake(const Task& task, const Task& waiting) const;
   std::vector<TaskPtr> waiting_for_peers() const;
@@ -110,6 +113,7 @@ class Scheduler {
   std::uint64_t finished_ = 0;
   Clock::time_point last_call_ = Clock::now();
   bool is_idle_ = false;  // the executor sleeps until something is queued
+  bool is_drained_ = false;  // a thread of the host sleeps until anything is done
   bool stopping_ = false;
   std::thread executor_;
 };

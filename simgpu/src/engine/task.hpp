@@ -42,6 +42,7 @@ struct Task {
 
   bool done = false;
   bool demanded = false;    ///< may run now, whatever its virtual start
+  bool is_awaited = false;  ///< a thread of the host sleeps until it is done
   bool is_stalled = false;  ///< fault injection: never runs
   unsigned queries = 0;     ///< times that the host asked for it in vain
   /// In the random order, how many tasks were queued by then: `queries` counts anew behind another.

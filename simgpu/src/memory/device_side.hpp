@@ -20,7 +20,7 @@ bool on_device_side();
 void enter_device_side();
 /// Takes these rights from the calling thread.
 void leave_device_side();
-/// The device has done a piece of work: pages that were opened for it are closed to the host again.
+/// The device rests: pages that were opened for it are closed to the host again. On any thread.
 void rest_device_side();
 
 /// The rights of the device for a scope, for a host call that works on device memory itself.
