@@ -47,6 +47,10 @@ lockstep_add_check(AutocastTableIsCurrent "${Python3_EXECUTABLE}" "${scripts}/au
 lockstep_add_check(AutocastTableReadsPlantedDescriptors
                    "${Python3_EXECUTABLE}" "${scripts}/autocast_table.py" --self-test)
 lockstep_add_check(SourcesAreFormatted "${scripts}/check_format.sh")
+lockstep_add_check(HeadersIncludeWhatTheyUse
+                   "${Python3_EXECUTABLE}" "${scripts}/check_standard_headers.py")
+lockstep_add_check(StandardHeaderCheckCatchesPlantedUses
+                   "${Python3_EXECUTABLE}" "${scripts}/check_standard_headers.py" --self-test)
 lockstep_add_check(HeadersCompileAlone
                    "${CMAKE_COMMAND}" --build "${PROJECT_BINARY_DIR}" --parallel ${processors}
                    --target lockstep_header_checks)

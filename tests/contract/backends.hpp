@@ -11,6 +11,7 @@
 #include "lockstep/runtime/info.hpp"
 #include "support/closeness.hpp"
 #include "support/device_array.hpp"
+#include "support/one_case.hpp"
 
 /// @file
 /// The product over which contract suites run: every backend of this build, every dtype.
@@ -28,12 +29,19 @@ inline std::ostream& operator<<(std::ostream& out, const Target& target) {
   return out << target.backend->name << '/' << target.dtype;
 }
 
-/// Every backend of this build with each of the dtypes.
+/// "onednn_bf16"
+inline std::string text_of(const Target& target) {
+  return std::string(target.backend->name) + "_" + std::string(name(target.dtype));
+}
+
+/// Every backend of this build with each of the dtypes, as far as a case that runs has them.
 inline std::vector<Target> targets(std::initializer_list<DType> dtypes) {
   std::vector<Target> all;
   const auto add = [&](const backend::Backend* backend, Device device) {
     if (!backend) return;
-    for (const DType dtype : dtypes) all.push_back({backend, device, dtype});
+    for (const DType dtype : dtypes)
+      if (const Target target{backend, device, dtype}; testing::is_wanted(text_of(target)))
+        all.push_back(target);
   };
   add(&backend::cpu(), cpu);
   add(backend::onednn(), cpu);
@@ -41,9 +49,8 @@ inline std::vector<Target> targets(std::initializer_list<DType> dtypes) {
   return all;
 }
 
-/// Names a case "onednn_bf16".
 inline std::string target_name(const ::testing::TestParamInfo<Target>& info) {
-  return std::string(info.param.backend->name) + "_" + std::string(name(info.param.dtype));
+  return text_of(info.param);
 }
 
 /// Base of contract suites: arrays on the target's device.

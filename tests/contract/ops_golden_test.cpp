@@ -2,6 +2,7 @@
 #include <exception>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include "contract/golden_ops.hpp"
 #include "lockstep/autograd/engine.hpp"
 #include "support/golden.hpp"
+#include "support/one_case.hpp"
 #include "support/place.hpp"
 
 namespace lockstep::test {
@@ -59,13 +61,14 @@ std::ostream& operator<<(std::ostream& out, const Param& param) {
   return out << param.file << '/' << param.name << " on " << param.backend << " in " << param.dtype;
 }
 
-std::string param_name(const ::testing::TestParamInfo<Param>& info) {
-  std::string text = info.param.file + "_" + info.param.name + "_" +
-                     std::string(info.param.backend) + "_" + std::string(name(info.param.dtype));
+std::string text_of(const Param& param) {
+  std::string text = param.file + "_" + param.name + "_" + std::string(param.backend) + "_" +
+                     std::string(name(param.dtype));
   // Google Test wants letters, digits and underscores.
   for (std::size_t at; (at = text.find('-')) != std::string::npos;) text.replace(at, 1, "minus");
   return text;
 }
+std::string param_name(const ::testing::TestParamInfo<Param>& info) { return text_of(info.param); }
 
 std::vector<DType> dtypes_of(std::string_view file, std::string_view name) {
   if (has_16_bit_cases(file) && !needs_more_than_16_bits(name))
@@ -73,16 +76,23 @@ std::vector<DType> dtypes_of(std::string_view file, std::string_view name) {
   return {DType::f64, DType::f32};
 }
 
-/// The whole product. Empty where the files are missing; a test below reports that.
+/// The whole product, as far as a case that runs has it. Empty where the files are missing; a test
+/// below reports that.
 std::vector<Param> all_params() try {
   std::vector<Param> params;
-  for (const auto file : files)
+  const std::string only = testing::one_case(), own = "Golden/Ops.MatchesPyTorch/";
+  if (!only.empty() && !only.starts_with(own)) return {};
+  for (const std::string_view file : files) {
+    if (!only.empty() && !only.starts_with(own + std::string(file) + "_")) continue;
     for (const GoldenCase& each : load_golden(file)) {
       if (is_left_out(each.op)) continue;
       for (const auto backend : backend::cpu_backends())
         for (const DType dtype : dtypes_of(file, each.name))
-          params.push_back({std::string(file), each.name, backend, dtype});
+          if (Param param{std::string(file), each.name, backend, dtype};
+              testing::is_wanted(text_of(param)))
+            params.push_back(std::move(param));
     }
+  }
   return params;
 } catch (const std::exception&) {
   return {};

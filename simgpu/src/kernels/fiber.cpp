@@ -1,5 +1,6 @@
 #include "kernels/fiber.hpp"
 
+#include <algorithm>
 #include <new>
 
 #include <sys/mman.h>
@@ -12,7 +13,9 @@ namespace context = boost::context::detail;
 constexpr std::size_t guard_bytes = 4096;
 /// Only pages that are touched cost memory; reports are written on these stacks too.
 constexpr std::size_t slot_bytes = FiberPool::stack_kib * 1024 + guard_bytes;
-constexpr std::size_t stacks_per_chunk = 256;
+constexpr std::size_t stacks_per_chunk = 256, chunk_bytes = slot_bytes * stacks_per_chunk;
+/// Addresses that all stacks lie in: more than the threads that any device holds at once need.
+constexpr std::size_t most_chunks = 2048;
 /// A guard makes two mappings of one, of which Linux allows 65,530 (vm.max_map_count): blocks of so
 /// many threads as no ordinary kernel runs at once do without.
 constexpr std::size_t guarded_chunks = 64;
@@ -20,15 +23,18 @@ constexpr std::size_t guarded_chunks = 64;
 /// Where the stacks of a chunk start differs, or all of them would compete for the same cache sets.
 std::size_t stagger(std::size_t index) { return index % 61 * 64; }
 
-std::byte* map_chunk(bool guarded) {
-  void* const chunk = mmap(nullptr, slot_bytes * stacks_per_chunk, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (chunk == MAP_FAILED) throw std::bad_alloc();
-  auto* const bytes = static_cast<std::byte*>(chunk);
+std::byte* reserve_chunks() {
+  void* const chunks = mmap(nullptr, chunk_bytes * most_chunks, PROT_NONE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (chunks == MAP_FAILED) throw std::bad_alloc();
+  return static_cast<std::byte*>(chunks);
+}
+
+void open_chunk(std::byte* chunk, bool guarded) {
+  if (mprotect(chunk, chunk_bytes, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
   // An overflow meets the guard below its stack.
   for (std::size_t i = 0; guarded && i < stacks_per_chunk; ++i)
-    mprotect(bytes + i * slot_bytes, guard_bytes, PROT_NONE);
-  return bytes;
+    mprotect(chunk + i * slot_bytes, guard_bytes, PROT_NONE);
 }
 
 }  // namespace
@@ -36,7 +42,7 @@ std::byte* map_chunk(bool guarded) {
 FiberPool::FiberPool(Body body, void* argument) : body_(body), argument_(argument) {}
 
 FiberPool::~FiberPool() {
-  for (std::byte* chunk : chunks_) munmap(chunk, slot_bytes * stacks_per_chunk);
+  if (stacks_ != nullptr) munmap(stacks_, chunk_bytes * most_chunks);
 }
 
 Fiber& FiberPool::take() {
@@ -48,14 +54,21 @@ Fiber& FiberPool::take() {
 
 Fiber& FiberPool::create() {
   const std::size_t index = fibers_.size();
-  if (index % stacks_per_chunk == 0) chunks_.push_back(map_chunk(chunks_.size() < guarded_chunks));
+  if (index % stacks_per_chunk == 0) add_chunk(index / stacks_per_chunk);
   fibers_.push_back(std::make_unique<Fiber>());
   begin(index);
   return *fibers_.back();
 }
 
+void FiberPool::add_chunk(std::size_t number) {
+  if (number == most_chunks) throw std::bad_alloc();
+  if (stacks_ == nullptr) stacks_ = reserve_chunks();
+  open_chunk(stacks_ + number * chunk_bytes, number < guarded_chunks);
+  stack_bytes_ += chunk_bytes;
+}
+
 void FiberPool::begin(std::size_t index) {
-  std::byte* const slot = chunks_[index / stacks_per_chunk] + index % stacks_per_chunk * slot_bytes;
+  std::byte* const slot = stacks_ + index * slot_bytes;
   std::byte* const top = slot + slot_bytes - stagger(index);
   fibers_[index]->context =
       context::make_fcontext(top, slot_bytes - guard_bytes - stagger(index), &FiberPool::enter);
@@ -82,19 +95,9 @@ void FiberPool::switch_to(Fiber& fiber) {
   left_->context = from.fctx;
 }
 
-bool FiberPool::is_stack(std::uintptr_t address) const {
-  for (const std::byte* chunk : chunks_)
-    if (address - reinterpret_cast<std::uintptr_t>(chunk) < slot_bytes * stacks_per_chunk)
-      return true;
-  return false;
-}
-
 bool FiberPool::is_below_stack(std::uintptr_t address) const {
-  for (std::size_t i = 0; i < chunks_.size() && i < guarded_chunks; ++i)
-    if (const std::uintptr_t at = address - reinterpret_cast<std::uintptr_t>(chunks_[i]);
-        at < slot_bytes * stacks_per_chunk)
-      return at % slot_bytes < guard_bytes;
-  return false;
+  const std::uintptr_t at = address - reinterpret_cast<std::uintptr_t>(stacks_);
+  return at < std::min(stack_bytes_, guarded_chunks * chunk_bytes) && at % slot_bytes < guard_bytes;
 }
 
 }  // namespace simgpu

@@ -47,7 +47,9 @@ class FiberPool {
   Fiber& own_stack() { return own_; }
 
   /// True for addresses on the stack of any fiber.
-  bool is_stack(std::uintptr_t address) const;
+  bool is_stack(std::uintptr_t address) const {
+    return address - reinterpret_cast<std::uintptr_t>(stacks_) < stack_bytes_;
+  }
   /// True for addresses in the guard below the stack of any fiber. Called in signal handlers.
   bool is_below_stack(std::uintptr_t address) const;
   std::size_t created() const { return fibers_.size(); }
@@ -55,6 +57,7 @@ class FiberPool {
  private:
   static void enter(boost::context::detail::transfer_t from);
   Fiber& create();
+  void add_chunk(std::size_t number);
   void begin(std::size_t index);
 
   Body body_;
@@ -64,7 +67,8 @@ class FiberPool {
   Fiber* left_ = nullptr;  ///< the one that the last switch left
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
-  std::vector<std::byte*> chunks_;  ///< mappings of stacks_per_chunk stacks each
+  std::byte* stacks_ = nullptr;  ///< one behind another, in chunks that are opened as needed
+  std::size_t stack_bytes_ = 0;  ///< of the open ones
 };
 
 }  // namespace simgpu
