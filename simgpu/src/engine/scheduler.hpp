@@ -112,7 +112,7 @@ class Scheduler {
   std::uint64_t tasks_ = 0;
   std::uint64_t finished_ = 0;
   Clock::time_point last_call_ = Clock::now();
-  bool is_idle_ = false;  // the executor sleeps until something is queued
+  bool is_idle_ = false;     // the executor sleeps until something is queued
   bool is_drained_ = false;  // a thread of the host sleeps until anything is done
   bool stopping_ = false;
   std::thread executor_;
