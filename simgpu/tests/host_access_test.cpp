@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -77,6 +78,32 @@ TEST_F(SimHostAccess, OfDeviceMemoryThatTheDeviceWorkedOnIsReported) {
   ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
   EXPECT_EQ(static_cast<volatile char*>(device)[bytes - 1], 7);
   EXPECT_THAT(findings.kinds(), ElementsAre(Finding::host_access));
+}
+
+TEST_F(SimHostAccess, IsReportedWhereAHostFunctionSaysThatTheDeviceIsDone) {
+  std::promise<void> done;
+  const auto tell = [](void* to) { static_cast<std::promise<void>*>(to)->set_value(); };
+  ASSERT_EQ(cudaMemsetAsync(device, 7, bytes, stream), cudaSuccess);
+  ASSERT_EQ(cudaLaunchHostFunc(stream, tell, &done), cudaSuccess);
+  done.get_future().wait();
+  EXPECT_EQ(static_cast<volatile char*>(device)[0], 7);
+  EXPECT_THAT(findings.kinds(), ElementsAre(Finding::host_access));
+}
+
+TEST_F(SimHostAccess, IsReportedWhileTheDeviceWorksForAnotherStream) {
+  constexpr std::size_t many = std::size_t{256} << 20;
+  void* other_memory = nullptr;
+  cudaStream_t other = nullptr;
+  ASSERT_EQ(cudaMalloc(&other_memory, many), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(device, 7, bytes, stream), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(other_memory, 8, many, other), cudaSuccess);
+  EXPECT_EQ(static_cast<volatile char*>(device)[0], 7);
+  EXPECT_THAT(findings.kinds(), ElementsAre(Finding::host_access));
+  leave_device_side();
+  EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
+  EXPECT_EQ(cudaFree(other_memory), cudaSuccess);
 }
 
 TEST_F(SimHostAccess, OfPinnedMemoryThatTheDeviceIsDoneWithUnseenIsARace) {

@@ -12,6 +12,8 @@ constexpr auto silence = std::chrono::milliseconds(5);
 constexpr auto shortest_nap = std::chrono::microseconds(20);
 constexpr auto usual_nap = std::chrono::microseconds(500);
 constexpr auto longest_nap = std::chrono::milliseconds(1);  // behind a peer
+// Without a pause.
+constexpr auto longest_work = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -54,6 +56,12 @@ void Scheduler::finish(const TaskPtr& task) {
 
 void Scheduler::execute(const TaskPtr& task, Lock& lock) {
   if (!task->run) return finish(task);
+  // What ends or tells the host something may show by other ways than a call of the runtime.
+  const Clock::time_point begin = Clock::now();
+  if (task->meets_peers || task->queue != last_queue_ || begin - last_pause_ > longest_work)
+    pause();
+  last_queue_ = task->queue;
+  is_running_ = true;
   lock.unlock();
   observer_.begin_task(*task);
   const bool finished = task->run();
@@ -62,6 +70,7 @@ void Scheduler::execute(const TaskPtr& task, Lock& lock) {
     task->run = nullptr;  // what it holds may need the mutex to go away
   }
   lock.lock();
+  is_running_ = false;
   if (finished) return finish(task);
   task->last_try = Clock::now();
   if (task->waiting_since) return;
@@ -80,13 +89,19 @@ void Scheduler::run_executor() {
     else if (!progress)
       sleep(lock);
   }
+  pause();
+}
+
+void Scheduler::pause() {
+  last_pause_ = Clock::now();
+  observer_.pause();
 }
 
 // The host does not wake the executor with each call, which would cost more than the call: nobody
 // sees when a task really runs before waiting for it, which does wake the executor.
 void Scheduler::sleep(Lock& lock) {
   if (stopping_) return;
-  observer_.pause();
+  pause();
   const bool has_work = std::any_of(queues_.begin(), queues_.end(), [](const Queue& queue) {
     return !queue.waiting.empty() && !queue.waiting.front()->is_stalled;
   });

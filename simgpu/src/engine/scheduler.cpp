@@ -126,18 +126,21 @@ void Scheduler::await(const TaskPtr& task, Lock& lock) {
 }
 
 void Scheduler::wait(const TaskPtr& task, Lock& lock) {
-  if (task == nullptr) return;
+  if (task == nullptr) return pause();
   if (!task->done) {
     horizon_ = std::max(horizon_, task->end);
     await(task, lock);
   }
-  observer_.pause();
+  pause();
   now_ = std::max(now_, task->end + 1);
   last_call_ = Clock::now();
 }
 
 bool Scheduler::is_done(const TaskPtr& task, Lock& lock) {
-  if (task == nullptr) return true;
+  if (task == nullptr) {
+    pause();
+    return true;
+  }
   // That it has run already is no news before its virtual end.
   if (order_ == Order::random && task->end >= now_ && task->end > horizon_) {
     if (std::exchange(task->asked_among, tasks_) != tasks_) task->queries = 0;
@@ -145,7 +148,7 @@ bool Scheduler::is_done(const TaskPtr& task, Lock& lock) {
     return false;
   }
   if (task->done) {
-    observer_.pause();
+    pause();
     return true;
   }
   if (order_ == Order::late) {
@@ -155,7 +158,7 @@ bool Scheduler::is_done(const TaskPtr& task, Lock& lock) {
   task->is_awaited = true;
   work_.notify_one();
   done_.wait(lock, [&] { return task->done || stopping_ || is_held_up(task); });
-  observer_.pause();
+  pause();
   return task->done;
 }
 
@@ -184,10 +187,12 @@ void Scheduler::drain(Lock& lock) {
                        [](const Queue& queue) { return queue.waiting.empty(); });
   };
   is_drained_ = true;
-  for (std::uint64_t before = finished_ + 1; before != finished_ && !stopping_ && !is_empty();) {
-    before = finished_;
+  bool goes_on = true;
+  while (goes_on && !stopping_ && !is_empty()) {
+    const std::uint64_t before = finished_;
     work_.notify_one();
     done_.wait_for(lock, 500ms, [&] { return is_empty() || finished_ != before; });
+    goes_on = finished_ != before || is_running_;
   }
   is_drained_ = false;
 }

@@ -34,8 +34,9 @@ class SchedulerObserver {
   virtual void begin_task(const Task&) {}
   /// After a task has run to its end and before that shows, without the mutex.
   virtual void end_task(const Task&) {}
-  /// Before the executor sleeps, and before a call of the host returns that has seen a task done.
-  /// On either thread, with the mutex.
+  /// Before the executor sleeps, turns to another queue, or runs what meets others; each
+  /// millisecond, between tasks; at its end; and before a call of the host returns that waits or
+  /// asks. On either thread, with the mutex.
   virtual void pause() {}
 };
 
@@ -96,6 +97,7 @@ class Scheduler {
   void run_executor();
   TaskPtr next_task() const;
   void execute(const TaskPtr& task, Lock& lock);
+  void pause();
   void finish(const TaskPtr& task);
   void sleep(Lock& lock);
 
@@ -112,8 +114,11 @@ class Scheduler {
   std::uint64_t tasks_ = 0;
   std::uint64_t finished_ = 0;
   Clock::time_point last_call_ = Clock::now();
-  bool is_idle_ = false;     // the executor sleeps until something is queued
-  bool is_drained_ = false;  // a thread of the host sleeps until anything is done
+  Clock::time_point last_pause_ = Clock::now();
+  const Queue* last_queue_ = nullptr;  // of the task that ran last; may be gone
+  bool is_running_ = false;            // a task
+  bool is_idle_ = false;               // the executor sleeps until something is queued
+  bool is_drained_ = false;            // a thread of the host sleeps until anything is done
   bool stopping_ = false;
   std::thread executor_;
 };

@@ -14,7 +14,7 @@ constexpr std::size_t guard_bytes = 4096;
 /// Only pages that are touched cost memory; reports are written on these stacks too.
 constexpr std::size_t slot_bytes = FiberPool::stack_kib * 1024 + guard_bytes;
 constexpr std::size_t stacks_per_chunk = 256, chunk_bytes = slot_bytes * stacks_per_chunk;
-/// Addresses that all stacks lie in: more than the threads that any device holds at once need.
+/// Addresses that all stacks lie in: those of 524,288 threads, twice what a device holds at once.
 constexpr std::size_t most_chunks = 2048;
 /// A guard makes two mappings of one, of which Linux allows 65,530 (vm.max_map_count): blocks of so
 /// many threads as no ordinary kernel runs at once do without.
