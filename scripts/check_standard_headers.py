@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Fails on a public header that uses a name of the standard library without its header.
+"""Fails on a public header that uses something of the standard library without its header.
 
-The header may come from one of the project's that it includes. (All else that a public header uses is checked by
-compiling it alone, behind the precompiled headers of the standard library: Checks.HeadersCompileAlone.)
+The header may come from one of the project's that it includes. Names are to be written with std::, so that they can
+be found; what the system adds to the standard library has no place in a public header. (All else that a public header
+uses is checked by compiling it alone, behind the precompiled headers of the standard library:
+Checks.HeadersCompileAlone, and without those where LOCKSTEP_UNITY_BUILD is off, in build_without_batches.)
 
     check_standard_headers.py [ROOT]       check the tree (default: this checkout)
     check_standard_headers.py --self-test  plant uses in a temporary tree and see them caught
@@ -18,7 +20,8 @@ import tree_check
 
 # Names by the header that has them; the first components of qualified ones, but for NAMESPACES.
 NAMES = {
-    "algorithm": "all_of any_of clamp copy count_if equal fill find find_if max min none_of sort transform",
+    "algorithm": "all_of any_of clamp copy count_if equal fill find find_if max min none_of sort transform "
+                 "ranges::all_of ranges::copy ranges::find ranges::sort",
     "array": "array",
     "atomic": "atomic memory_order_acq_rel memory_order_acquire memory_order_relaxed memory_order_release",
     "bit": "bit_cast bit_ceil bit_width countr_zero has_single_bit popcount",
@@ -65,7 +68,6 @@ NAMES = {
                "tuple_size_v",
     "variant": "get_if holds_alternative monostate variant visit",
     "vector": "vector",
-    "algorithm ranges": "ranges::all_of ranges::copy ranges::find ranges::sort",
     "ranges": "ranges::borrowed_range ranges::range ranges::range_value_t ranges::view views",
 }
 # Headers that have what others have, by the standard: <string> has std::initializer_list.
@@ -76,29 +78,79 @@ ALSO = {"initializer_list": {"array", "deque", "map", "memory", "optional", "set
         "ostream": {"sstream", "iostream"}}
 NAMESPACES = {"ranges"}
 
-HEADER_OF = {name: set(headers.split()) for headers, names in NAMES.items() for name in names.split()}
-COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
-INCLUDE = re.compile(r'^\s*#\s*include\s*(?:<([^>]+)>|"([^"]+)")', re.MULTILINE)
-USE = re.compile(r"\bstd::(\w+)(?:::(\w+))?")
-MACRO = re.compile(r"\b(?:U?INT(?:8|16|32|64|PTR)_(?:MIN|MAX)|SIZE_MAX)\b")
+# What has no std:: before it: macros, and expressions that need a header. `(?<![\w.:>])` begins a name of no class.
+PATTERNS = {
+    r"\bassert\s*\(": "cassert",
+    r"\b(?:errno|E(?:INTR|INVAL|IO|NOMEM|NOENT|AGAIN|EXIST|ACCES|PERM|RANGE|DOM))\b": "cerrno",
+    r"\b(?:FLT|DBL)_(?:MAX|MIN|EPSILON)\b": "cfloat",
+    r"\bPRI[dux](?:8|16|32|64|PTR|MAX)\b": "cinttypes",
+    r"\b(?:CHAR_BIT|U?(?:CHAR|SHRT|INT|LONG|LLONG)_M(?:AX|IN))\b": "climits",
+    r"\b(?:LC_\w+)\b": "clocale",
+    r"\b(?:M_PI|M_E|NAN|INFINITY|HUGE_VAL)\b": "cmath",
+    r"\bva_(?:list|start|end|arg|copy)\b": "cstdarg",
+    r"\b(?:offsetof\s*\(|NULL\b)": "cstddef",
+    r"\b(?:U?INT(?:8|16|32|64|PTR|MAX)_(?:MIN|MAX|C)|SIZE_MAX|PTRDIFF_MAX)\b": "cstdint",
+    r"\b(?:EOF|BUFSIZ|SEEK_SET|SEEK_END|std(?:in|out|err))\b": "cstdio",
+    r"\b(?:EXIT_SUCCESS|EXIT_FAILURE|RAND_MAX)\b": "cstdlib",
+    r"<=>": "compare",
+    r"\bco_(?:await|return|yield)\b": "coroutine",
+    r"\bfor\s*\([^;:()]*:\s*\{|\bauto\s+\w+\s*=\s*\{": "initializer_list",
+    r"(?<!operator )(?<!operator)\bnew\s*\(": "new",
+    r"\btypeid\s*\(": "typeinfo",
+}
+WITHOUT_STD = re.compile(
+    r"(?<!void )(?<![\w.:>~])(?:size_t|ptrdiff_t|nullptr_t|max_align_t|u?int(?:_fast|_least)?(?:8|16|32|64|ptr|max)_t|FILE|"
+    r"clock_t|(?:malloc|calloc|realloc|free|abort|exit|atexit|getenv|f?printf|s?n?printf|fopen|fclose|fwrite|"
+    r"fread|mem(?:cpy|set|cmp|move)|str(?:len|cmp|ncmp|cpy|error))(?=\s*\())\b")
+OF_THE_SYSTEM = re.compile(
+    r"(?<![\w.:>])(?:pthread_\w+|[pu]id_t|gid_t|ssize_t|off_t|mode_t|time_t|timespec|timeval|sigset_t|locale_t|sem_t|iovec|"
+    r"uint|ulong|(?:clock_gettime|sched_yield|usleep|getpid|dlsym|mmap|munmap)(?=\s*\())\b")
+HIDING = re.compile(r"\busing\s+namespace\s+std\b|\bnamespace\s+\w+\s*=\s*(?:::)?\s*std\b|\bnamespace\s+std\b")
+
+HEADER_OF = {name: header for header, names in NAMES.items() for name in names.split()}
+COMMENT_OR_TEXT = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'""", re.DOTALL)
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:<([^>]+)>|"([^"]+)")')
+USE = re.compile(r"\bstd\s*::\s*(\w+)(?:\s*::\s*(\w+))?")
+
+
+def without_comments(text, texts_too):
+    """Lines of code; what is left out leaves its line breaks."""
+    def replaced(found):
+        keeps = not texts_too and found.group().startswith('"')
+        return found.group() if keeps else " " + "\n" * found.group().count("\n")
+    return COMMENT_OR_TEXT.sub(replaced, text)
+
+
+def included(text):
+    """The includes that hold in every build: (standard header or "", header of the project or "")."""
+    depth = 0
+    for line in without_comments(text, texts_too=False).splitlines():
+        directive = line.strip().removeprefix("#").strip() if line.strip().startswith("#") else ""
+        depth += directive.startswith("if") - directive.startswith("endif")
+        include = INCLUDE.match(line)
+        if include and depth == 0:
+            yield include.group(1) or "", include.group(2) or ""
 
 
 def uses_in(text):
-    """(line, name) of each use of the standard library, comments and texts left out."""
-    code = COMMENT_OR_TEXT.sub(lambda found: "\n" * found.group().count("\n"), text)
-    for number, line in enumerate(code.splitlines(), 1):
-        if line.lstrip().startswith("#include"):
-            continue
-        for first, second in USE.findall(line):
-            yield number, f"{first}::{second}" if first in NAMESPACES else first
-        for _ in MACRO.findall(line):
-            yield number, "int64_t"
-
-
-def providers(name):
-    """The headers that have a name."""
-    own = HEADER_OF[name]
-    return own.union(*(ALSO.get(header, set()) for header in own))
+    """(line, what, header or None, what is wrong with it in any case or "") of each use."""
+    lines = without_comments(text, texts_too=True).splitlines()
+    code = "\n".join("" if INCLUDE.match(line) or line.lstrip().startswith("#include") else line for line in lines)
+    def at(found):
+        return code.count("\n", 0, found.start()) + 1
+    for found in USE.finditer(code):
+        first, second = found.groups()
+        name = f"{first}::{second}" if first in NAMESPACES else first
+        unknown = "" if name in HEADER_OF else "say in scripts/check_standard_headers.py which header has it"
+        yield at(found), f"std::{name}", HEADER_OF.get(name), unknown
+    for pattern, header in PATTERNS.items():
+        for found in re.finditer(pattern, code):
+            yield at(found), found.group().rstrip("( \t\n"), header, ""
+    for pattern, wrong in ((WITHOUT_STD, "write std:: before it"), (HIDING, "hides where names come from"),
+                           (OF_THE_SYSTEM, "a name of the system has no place in a public header")):
+        for found in pattern.finditer(code):
+            yield at(found), found.group(), None, wrong
 
 
 def check(root):
@@ -111,7 +163,7 @@ def check(root):
         if not path.exists():
             return frozenset()
         found = set()
-        for standard, own in INCLUDE.findall(path.read_text()):
+        for standard, own in included(path.read_text()):
             found |= {standard} if standard else includes(include / own)
         return frozenset(found)
 
@@ -119,15 +171,15 @@ def check(root):
     files = sorted(include.rglob("*.hpp"))
     for file in files:
         told = set()
-        for number, name in uses_in(file.read_text()):
-            if name in told:
+        for number, what, header, wrong in sorted(uses_in(file.read_text()), key=lambda use: use[0]):
+            if what in told:
                 continue
-            told.add(name)
-            place = f"{file.relative_to(root).as_posix()}:{number}: std::{name}"
-            if name not in HEADER_OF:
-                lines.append(f"{place}: say in scripts/check_standard_headers.py which header has it")
-            elif not includes(file) & providers(name):
-                lines.append(f"{place} without <{min(HEADER_OF[name])}>")
+            told.add(what)
+            place = f"{file.relative_to(root).as_posix()}:{number}: {what}"
+            if wrong:
+                lines.append(f"{place}: {wrong}")
+            elif not includes(file) & ({header} | ALSO.get(header, set())):
+                lines.append(f"{place} without <{header}>")
     return lines, len(files)
 
 
@@ -142,7 +194,20 @@ def self_test():
         "f.hpp": ("std::no_such_name f;", "f.hpp:2: std::no_such_name: say in"),
         "g.hpp": ("#include <string>\nint g(std::initializer_list<int>);", None),
         "h.hpp": ("#include <ranges>\nstatic_assert(std::ranges::range<int[2]>);", None),
-        "i.hpp": ("constexpr auto i = INT32_MAX;", "i.hpp:2: std::int64_t without <cstdint>"),
+        "i.hpp": ("constexpr auto i = INT32_MAX;", "i.hpp:2: INT32_MAX without <cstdint>"),
+        "k.hpp": ("#include <ranges>\nvoid k() { std::ranges::sort(x); }", "k.hpp:3: std::ranges::sort without <algorithm>"),
+        "l.hpp": ("#include <cstddef>\nsize_t l;", "l.hpp:3: size_t: write std::"),
+        "m.hpp": ("/*\n#include <vector>\n*/\nstd::vector<int> m;", "m.hpp:5: std::vector without <vector>"),
+        "n.hpp": ("#if 0\n#include <vector>\n#endif\nstd::vector<int> n;", "n.hpp:5: std::vector without <vector>"),
+        "o.hpp": ("constexpr char q = '\"'; std::vector<int> o(); constexpr char r = '\"';",
+                  "o.hpp:2: std::vector without <vector>"),
+        "p.hpp": ('constexpr auto p = R"(a " b)"; std ::vector<int> f();', "p.hpp:2: std::vector without <vector>"),
+        "q.hpp": ("using namespace std;", "q.hpp:2: using namespace std: hides"),
+        "r.hpp": ("auto r(A a, A b) { return a <=> b; }", "r.hpp:2: <=> without <compare>"),
+        "s.hpp": ("void s(void* at) { ::new (at) int; }", "s.hpp:2: new without <new>"),
+        "t.hpp": ("void t() { for (int x : {1, 2}) use(x); }", "t.hpp:2: for (int x : { without <initializer_list>"),
+        "u.hpp": ("#include <pthread.h>\npthread_t u;", "u.hpp:3: pthread_t: a name of the system"),
+        "v.hpp": ("struct V { int size_t_like; void free(); }; void v(V a) { a.free(); }", None),
         "j.hpp": ('#include "lockstep/c.hpp"\n#include <map>\nstd::map<int, std::vector<int>> j;',
                   "j.hpp:4: std::vector without <vector>"),
     }

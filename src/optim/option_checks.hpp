@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <initializer_list>
 #include <string_view>
 #include <utility>
@@ -13,11 +14,11 @@ namespace lockstep::optim {
 
 using NamedNumbers = std::initializer_list<std::pair<std::string_view, double>>;
 
-/// @throws InvalidArgument for a number below 0, or NaN.
+/// @throws InvalidArgument for a number below 0, or one that is not finite.
 inline void check_not_negative(std::string_view optimizer, NamedNumbers options) {
   for (const auto& [name, value] : options)
-    LOCKSTEP_CHECK(value >= 0, InvalidArgument, optimizer, ": ", name, " is ", value,
-                   "; it must be a number from 0 on");
+    LOCKSTEP_CHECK(value >= 0 && std::isfinite(value), InvalidArgument, optimizer, ": ", name,
+                   " is ", value, "; it must be a finite number from 0 on");
 }
 
 /// @throws InvalidArgument for a rate of decay that would forget nothing, or diverge.

@@ -97,6 +97,14 @@ void set_weight(WeightedLoss& loss, std::int64_t rows) {
   }
 }
 
+/// @throws InvalidArgument unless a batch can be taken apart.
+void check_rows(std::span<const Tensor> inputs) {
+  for (std::size_t i = 1; i < inputs.size(); ++i)
+    LOCKSTEP_CHECK(inputs[i].dim() > 0 && inputs[i].size(0) == inputs[0].size(0), InvalidArgument,
+                   "a step in micro-batches takes inputs with as many rows each; the first has ",
+                   "shape ", inputs[0].shape(), ", number ", i + 1, " ", inputs[i].shape());
+}
+
 std::vector<Tensor> rows_of(std::span<const Tensor> inputs, std::int64_t begin, std::int64_t end) {
   std::vector<Tensor> part;
   for (const Tensor& each : inputs) part.push_back(each.slice(0, begin, end));
@@ -132,7 +140,7 @@ StepResult Step::operator()(std::span<const Tensor> inputs) {
 
 // What a StepGraph may capture.
 std::vector<Tensor> Step::update(std::span<const Tensor> inputs) {
-  const WeightedLoss own = accumulate_gradients(inputs);
+  const WeightedLoss own = gradients_of(inputs);
   std::vector<Tensor> results{own.loss};
   if (options_.max_norm)
     results.push_back(scaler_.clip_and_step(optimizer_, *options_.max_norm));
@@ -149,6 +157,17 @@ std::vector<Tensor> Step::update(std::span<const Tensor> inputs) {
   return results;
 }
 
+/// accumulate_gradients; where it throws, the parts that were done leave nothing to the next batch.
+WeightedLoss Step::gradients_of(std::span<const Tensor> inputs) {
+  try {
+    return accumulate_gradients(inputs);
+  } catch (...) {
+    optimizer_.zero_grad();
+    module_.zero_grad();
+    throw;
+  }
+}
+
 /// Gradients end up as those of the mean loss over the batches of all ranks, times the scaler's
 /// scale. Returns the mean loss over this rank's, one f64 element.
 WeightedLoss Step::accumulate_gradients(std::span<const Tensor> inputs) {
@@ -156,6 +175,7 @@ WeightedLoss Step::accumulate_gradients(std::span<const Tensor> inputs) {
   if (options_.autocast) autograd::cast_together(cast_, *options_.autocast);
   const std::int64_t rows = rows_of_batch(inputs);
   const std::int64_t at_once = options_.micro_batch > 0 ? options_.micro_batch : rows;
+  if (at_once < rows) check_rows(inputs);
   MeanOfParts parts;
   for (std::int64_t begin = 0; begin < rows; begin += at_once) {
     const std::int64_t end = std::min(begin + at_once, rows);

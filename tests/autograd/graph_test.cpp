@@ -1,3 +1,4 @@
+#include <limits>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -191,6 +192,22 @@ TEST(SeveralOutputs, MayBeMoreThanATensorHasDimensions) {
   sum(parts[11] * 2.0).backward();
   EXPECT_EQ(x.grad().to_vector<double>()[11], 2.0);
   EXPECT_THROW(split(x, {5, 5}), InvalidArgument);
+}
+
+TEST(SeveralOutputs, OfNothingAreEmptyParts) {
+  const Tensor x = zeros({0, 3}).set_requires_grad();
+  const auto chunks = chunk(x, 2);
+  ASSERT_EQ(chunks.size(), 2u);
+  EXPECT_EQ(chunks[1].shape(), Shape({0, 3}));
+  ASSERT_EQ(split(x, 2).size(), 1u);
+  EXPECT_EQ(cat(split(x, 2)).shape(), x.shape());
+  sum(chunks[0]).backward();
+  EXPECT_EQ(x.grad().shape(), x.shape());
+}
+
+TEST(Pad, RefusesMoreThanATensorCanHold) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_THROW(pad(ones({3, 4}), std::vector{most, most - 1}), InvalidArgument);
 }
 
 TEST(SeveralRoots, AddUpWhereTheirGraphsMeet) {

@@ -45,6 +45,12 @@ TEST(Losses, TakeAnyShapeThatInputAndTargetShare) {
       EXPECT_EQ(loss(rand(shape), rand(shape)).numel(), 1) << name;
 }
 
+TEST(Losses, AreAbsoluteDifferencesWhereNothingIsQuadratic) {
+  const Tensor x = rand({5}), y = rand({5});
+  EXPECT_EQ(smooth_l1_loss(x, y, 0.0).item(), l1_loss(x, y).item());
+  EXPECT_THROW(smooth_l1_loss(x, y, -1.0), InvalidArgument);
+}
+
 TEST(Losses, RefuseAPositiveWeightThatWidensThem) {
   const Tensor x = zeros({4}), t = ones({4});
   EXPECT_THROW(binary_cross_entropy_with_logits(x, t, ones({4, 1})), InvalidArgument);

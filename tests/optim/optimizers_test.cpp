@@ -86,6 +86,7 @@ TEST(Optimizer, RefusesParametersItCannotChange) {
 TEST(Optimizer, RefusesOptionsOutOfRange) {
   const std::vector<Tensor> a{leaf({1.0})};
   EXPECT_THROW(optim::SGD(a, {.lr = -1}), InvalidArgument);
+  EXPECT_THROW(optim::AdamW(a, {.lr = std::numeric_limits<double>::infinity()}), InvalidArgument);
   EXPECT_THROW(optim::SGD(a, {.nesterov = true}), InvalidArgument);
   EXPECT_THROW(optim::Adam(a, {.beta1 = 1.0}), InvalidArgument);
   EXPECT_THROW(optim::AdamW(a, {.weight_decay = -0.1}), InvalidArgument);

@@ -1,5 +1,6 @@
 #include <map>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -192,6 +193,50 @@ TEST(TrainStep, RefusesWhatItCannotMake) {
     Training training(group);
     EXPECT_THAT([&] { training.step(Inputs{}); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("a step needs a batch")));
+  });
+}
+
+TEST(TrainStep, WhoseLossThrowsInAPartLeavesNothingToTheNextBatch) {
+  for (const int ranks : {1, 2})
+    for (const int stage : {0, 2}) {
+      std::vector<std::vector<double>> weights(2);
+      for (const bool throws : {false, true})
+        run_job(ranks, [&](const CommunicatorPtr& group) {
+          manual_seed(1);
+          const auto net = nn::make<nn::Linear>(3, 2);
+          DistributedDataParallel<nn::Linear> ddp(net, group, {.zero_stage = stage});
+          optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
+          int parts = 0;
+          Step step(ddp, optimizer,
+                    [&](std::span<const Tensor> in) {
+                      if (throws && ++parts == 2) throw std::runtime_error("a bad row");
+                      return mean(square(ddp(in[0])));
+                    },
+                    {.micro_batch = 2});
+          if (throws) {
+            EXPECT_THROW(step({full({4, 3}, 100.0)}), std::runtime_error);
+          }
+          step({ones({4, 3})});
+          const auto whole = ddp.whole_parameters();
+          if (group->rank() == 0) weights[throws] = net->weight.to(DType::f64).to_vector<double>();
+        });
+      EXPECT_EQ(weights[0], weights[1]) << ranks << " ranks, zero_stage " << stage;
+    }
+}
+
+TEST(TrainStep, RefusesMicroBatchesOfInputsWithUnlikeRows) {
+  run_job(1, [&](const CommunicatorPtr& group) {
+    DistributedDataParallel<nn::Linear> ddp(nn::make<nn::Linear>(3, 2), group);
+    optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
+    const auto loss = [&](std::span<const Tensor> in) { return mean(ddp(in[0])); };
+    Step in_parts(ddp, optimizer, loss, {.micro_batch = 2});
+    EXPECT_THAT(
+        [&] {
+          in_parts({ones({4, 3}), ones({6})});
+        },
+        ThrowsMessage<InvalidArgument>(HasSubstr("the first has shape [4, 3], number 2 [6]")));
+    Step whole(ddp, optimizer, loss);
+    EXPECT_NO_THROW(whole({ones({4, 3}), scalar(1.0)}));
   });
 }
 

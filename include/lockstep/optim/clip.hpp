@@ -38,7 +38,8 @@ struct ClipGradNormOptions {
 /// the group must call this, also one that has no gradients. A parameter that is listed twice, such
 /// as a weight that two modules share, has one gradient: it counts and is scaled once (PyTorch
 /// counts and scales it twice).
-/// @return the norm before clipping, over all ranks: an f64 scalar on that device.
+/// @return the norm before clipping, over all ranks: an f64 scalar on that device. Squares of f32
+/// and narrower gradients are added up in f32 in part, in an order that depends on shards (ZeRO).
 /// @throws InvalidArgument for a negative limit, a norm_type not above 0, parameters on several
 /// devices, a replicated tensor that is not among the parameters, or a known norm of another kind
 /// or beside a group; Error for a norm that is not finite, with `error_if_nonfinite`: on every rank

@@ -35,8 +35,8 @@ struct WeightAverageOptions {
 ///
 /// The first update takes over the parameters as they are. On a GPU an update is one launch for all
 /// parameters of a dtype, and waits for nothing. In data parallelism every rank does the same.
-/// Buffers that a model needs averaged too (the statistics of batch norm) may be among the
-/// parameters; otherwise they stay as they are.
+/// Buffers of floating dtype that a model needs averaged too (running_mean and running_var of batch
+/// norm, not its count num_batches_tracked) may be among the parameters; others stay as they are.
 class WeightAverage {
  public:
   /// @param parameters contiguous, of floating dtype. @throws InvalidArgument for others, none at

@@ -82,7 +82,8 @@ class Step {
   Step& operator=(const Step&) = delete;
 
   /// Makes one.
-  /// @param inputs with as many rows each. @throws what the loss and the update do.
+  /// @param inputs with as many rows each, where micro-batches take them apart.
+  /// @throws what the loss and the update do; no gradient of the batch is left then.
   StepResult operator()(std::span<const Tensor> inputs);
   /// The same, `step({images, labels})`.
   StepResult operator()(std::initializer_list<Tensor> inputs) {
@@ -130,6 +131,7 @@ class Step {
   Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& optimizer, Loss loss,
        const StepOptions& options);
   std::vector<Tensor> update(std::span<const Tensor> inputs);
+  WeightedLoss gradients_of(std::span<const Tensor> inputs);
   WeightedLoss accumulate_gradients(std::span<const Tensor> inputs);
 
   nn::Module& module_;

@@ -85,6 +85,9 @@ Tensor huber_loss(const Tensor& input, const Tensor& target, double delta, Reduc
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, double beta, Reduction reduction) {
   const ComposedOp call(ops::smooth_l1_loss, input, target);
   check_same_shape(call.name(), input, target);
+  LOCKSTEP_CHECK(beta >= 0, InvalidArgument, call.name(), ": beta is ", beta,
+                 "; it must be a number from 0 on");
+  if (beta == 0) return reduced(abs(call[0] - call[1]), reduction);
   return huber_loss(call[0], call[1], beta, reduction) / beta;
 }
 

@@ -179,7 +179,9 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, 
 
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim) {
   LOCKSTEP_CHECK(chunks > 0, InvalidArgument, "chunk: needs at least one chunk, got ", chunks);
-  return split(x, std::max<std::int64_t>(1, (x.size(dim) + chunks - 1) / chunks), dim);
+  const std::int64_t extent = x.size(dim);
+  if (extent == 0) return split(x, std::vector<std::int64_t>(chunks, 0), dim);
+  return split(x, (extent + chunks - 1) / chunks, dim);
 }
 
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) {
@@ -187,6 +189,7 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) 
                  "; it must be above 0");
   const std::int64_t extent = x.size(dim);
   std::vector<std::int64_t> sizes;
+  if (extent == 0) sizes.push_back(0);
   for (std::int64_t at = 0; at < extent; at += size) sizes.push_back(std::min(size, extent - at));
   return split(x, sizes, dim);
 }
@@ -254,7 +257,10 @@ Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, Scalar value)
                    ": negative padding ", padding[i], ", ", padding[i + 1]);
     const int d = x.dim() - 1 - static_cast<int>(i / 2);
     before[d] = padding[i];
-    shape[d] += padding[i] + padding[i + 1];
+    LOCKSTEP_CHECK(!__builtin_add_overflow(shape[d], padding[i], &shape[d]) &&
+                       !__builtin_add_overflow(shape[d], padding[i + 1], &shape[d]),
+                   InvalidArgument, call.name(), ": a padding of ", padding[i], ", ",
+                   padding[i + 1], " makes an extent that no tensor has");
   }
   const auto inner = [before](Tensor window, const Shape& from) {
     for (int d = 0; d < from.size(); ++d) window = window.slice(d, before[d], before[d] + from[d]);

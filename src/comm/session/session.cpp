@@ -5,6 +5,7 @@
 
 #include "comm/agreed_error.hpp"
 #include "comm/session/session_state.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep {
 namespace {
@@ -14,7 +15,11 @@ std::string wanted_device(int argc, const char* const* argv, const SessionOption
   constexpr std::string_view flag = "--device";
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    if (argument == flag && i + 1 < argc) return argv[i + 1];
+    if (argument == flag) {
+      LOCKSTEP_CHECK(i + 1 < argc, InvalidArgument, flag,
+                     " needs a value behind it: cpu, cuda, cuda:N or auto");
+      return argv[i + 1];
+    }
     if (argument.starts_with(flag) && argument.substr(flag.size()).starts_with('='))
       return std::string(argument.substr(flag.size() + 1));
   }

@@ -79,7 +79,7 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets,
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
 /// |input - target|.
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
-/// Quadratic below beta: 0.5 d^2 / beta, else |d| - 0.5 beta.
+/// Quadratic below beta: 0.5 d^2 / beta, else |d| - 0.5 beta. With a beta of 0, |d|.
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, double beta = 1.0,
                       Reduction reduction = Reduction::mean);
 /// Quadratic below delta: 0.5 d^2, else delta * (|d| - 0.5 delta).

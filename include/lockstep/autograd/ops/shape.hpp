@@ -32,9 +32,10 @@ inline std::vector<Tensor> split(const Tensor& x, std::initializer_list<std::int
                                  std::int64_t dim = 0) {
   return split(x, std::span(sizes.begin(), sizes.size()), dim);
 }
-/// Views of parts of one extent, the last one smaller if need be.
+/// Views of parts of one extent, the last one smaller if need be; of nothing one part, empty.
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim = 0);
-/// Views of at most `chunks` parts of equal extent, the last one smaller if need be.
+/// Views of at most `chunks` parts of equal extent, the last one smaller if need be; of nothing
+/// `chunks` empty ones.
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);
 
 /// Views of the parts at each index of a dimension, which disappears.
