@@ -4,7 +4,7 @@
 The header may come from one of the project's that it includes. Names are to be written with std::, so that they can
 be found; what the system adds to the standard library has no place in a public header. (All else that a public header
 uses is checked by compiling it alone, behind the precompiled headers of the standard library:
-Checks.HeadersCompileAlone, and without those where LOCKSTEP_UNITY_BUILD is off, in build_without_batches.)
+Checks.HeadersCompileAlone; the slow test build_without_batches does so without them.)
 
     check_standard_headers.py [ROOT]       check the tree (default: this checkout)
     check_standard_headers.py --self-test  plant uses in a temporary tree and see them caught
@@ -78,7 +78,7 @@ ALSO = {"initializer_list": {"array", "deque", "map", "memory", "optional", "set
         "ostream": {"sstream", "iostream"}}
 NAMESPACES = {"ranges"}
 
-# What has no std:: before it: macros, and expressions that need a header. `(?<![\w.:>])` begins a name of no class.
+# What has no std:: before it: macros, and expressions that need a header.
 PATTERNS = {
     r"\bassert\s*\(": "cassert",
     r"\b(?:errno|E(?:INTR|INVAL|IO|NOMEM|NOENT|AGAIN|EXIST|ACCES|PERM|RANGE|DOM))\b": "cerrno",

@@ -138,9 +138,10 @@ StepResult Step::operator()(std::span<const Tensor> inputs) {
   return {.loss = results[0], .grad_norm = options_.max_norm ? results[1] : Tensor(), .lr = lr};
 }
 
-// What a StepGraph may capture.
-std::vector<Tensor> Step::update(std::span<const Tensor> inputs) {
-  const WeightedLoss own = gradients_of(inputs);
+// What a StepGraph may capture. Where it throws, what is done of the batch leaves nothing to the
+// next.
+std::vector<Tensor> Step::update(std::span<const Tensor> inputs) try {
+  const WeightedLoss own = accumulate_gradients(inputs);
   std::vector<Tensor> results{own.loss};
   if (options_.max_norm)
     results.push_back(scaler_.clip_and_step(optimizer_, *options_.max_norm));
@@ -155,17 +156,10 @@ std::vector<Tensor> Step::update(std::span<const Tensor> inputs) {
   const NoGradGuard no_recording;
   results[0] = mean_over_ranks(own, *replica_.group());
   return results;
-}
-
-/// accumulate_gradients; where it throws, the parts that were done leave nothing to the next batch.
-WeightedLoss Step::gradients_of(std::span<const Tensor> inputs) {
-  try {
-    return accumulate_gradients(inputs);
-  } catch (...) {
-    optimizer_.zero_grad();
-    module_.zero_grad();
-    throw;
-  }
+} catch (...) {
+  optimizer_.zero_grad();
+  module_.zero_grad();
+  throw;
 }
 
 /// Gradients end up as those of the mean loss over the batches of all ranks, times the scaler's

@@ -131,7 +131,6 @@ class Step {
   Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& optimizer, Loss loss,
        const StepOptions& options);
   std::vector<Tensor> update(std::span<const Tensor> inputs);
-  WeightedLoss gradients_of(std::span<const Tensor> inputs);
   WeightedLoss accumulate_gradients(std::span<const Tensor> inputs);
 
   nn::Module& module_;

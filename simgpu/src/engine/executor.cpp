@@ -11,9 +11,8 @@ namespace {
 constexpr auto silence = std::chrono::milliseconds(5);
 constexpr auto shortest_nap = std::chrono::microseconds(20);
 constexpr auto usual_nap = std::chrono::microseconds(500);
-constexpr auto longest_nap = std::chrono::milliseconds(1);  // behind a peer
-// Without a pause.
-constexpr auto longest_work = std::chrono::milliseconds(1);
+constexpr auto longest_nap = std::chrono::milliseconds(1);   // behind a peer
+constexpr auto longest_work = std::chrono::milliseconds(1);  // without a pause
 
 }  // namespace
 
@@ -56,12 +55,12 @@ void Scheduler::finish(const TaskPtr& task) {
 
 void Scheduler::execute(const TaskPtr& task, Lock& lock) {
   if (!task->run) return finish(task);
-  // What ends or tells the host something may show by other ways than a call of the runtime.
+  // What meets others, a function of the host too, tells them that what came before is done.
   const Clock::time_point begin = Clock::now();
   if (task->meets_peers || task->queue != last_queue_ || begin - last_pause_ > longest_work)
     pause();
   last_queue_ = task->queue;
-  is_running_ = true;
+  is_running_ = !task->meets_peers;
   lock.unlock();
   observer_.begin_task(*task);
   const bool finished = task->run();

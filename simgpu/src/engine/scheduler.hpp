@@ -116,7 +116,7 @@ class Scheduler {
   Clock::time_point last_call_ = Clock::now();
   Clock::time_point last_pause_ = Clock::now();
   const Queue* last_queue_ = nullptr;  // of the task that ran last; may be gone
-  bool is_running_ = false;            // a task
+  bool is_running_ = false;            // a task that ends by itself
   bool is_idle_ = false;               // the executor sleeps until something is queued
   bool is_drained_ = false;            // a thread of the host sleeps until anything is done
   bool stopping_ = false;
