@@ -53,7 +53,7 @@ std::vector<HalfPrecision> cpu_half_precision() {
       "products and attention by tile registers (AMX), convolutions by oneDNN";
   const std::string in_vectors =
       "products and convolutions by oneDNN, and attention, in instructions for bf16 where the "
-      "machine has them";
+      "machine has them, else in f32";
   const std::string& products = cpu_kernels::has_tile_registers() ? in_tiles : in_vectors;
   return {{"f16", converted},
           {"bf16", library ? products + "; f32 inside in every other op" : converted}};

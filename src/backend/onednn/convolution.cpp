@@ -4,6 +4,7 @@
 #include "arguments/elementwise.hpp"
 #include "arguments/gemm.hpp"
 #include "backend/onednn/direct_convolution.hpp"
+#include "backend/onednn/f32_products.hpp"
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/joined_images.hpp"
 #include "backend/onednn/library.hpp"
@@ -41,8 +42,8 @@ JoinedImages joined(const ConvolutionCall& call) {
   return {call.x, call.weight, call.y, call.geometry};
 }
 
-/// An operand of an f16 call as f32, in the same memory order: converted copies in the thread's
-/// working memory. f32 operands are themselves.
+/// An operand of a call in 16 bits as f32, in the same memory order: converted copies in the
+/// thread's working memory. f32 operands are themselves.
 class InF32 {
  public:
   /// @param slot 0 to 3: operands of one call. @param read false where it is only written.
@@ -66,11 +67,12 @@ class InF32 {
   ArrayView given_, view_;
 };
 
-// oneDNN's direct convolutions for f32 and bf16; f16 goes through f32. A bf16 call that they are
-// slow for is brought into another form first: a product, or one over wider images.
+// oneDNN's direct convolutions for f32 and bf16; f16 goes through f32, and so does bf16 where the
+// processor has no products of it. A bf16 call that they are slow for is brought into another form
+// first: a product, or one over wider images.
 
 void forward(const kernels::ConvolutionArguments& a, StreamRef stream) {
-  if (a.x.dtype == DType::f16) {
+  if (is_multiplied_in_f32(a.x.dtype)) {
     const InF32 x(a.x, 0), weight(a.weight, 1), y(a.y, 2, false), bias(a.bias, 3);
     forward({.y = y.view(),
              .x = x.view(),
@@ -108,7 +110,7 @@ void add_data_gradient(const kernels::ConvolutionDataGradientArguments& a, const
 }
 
 void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef stream) {
-  if (a.dx.dtype == DType::f16) {
+  if (is_multiplied_in_f32(a.dx.dtype)) {
     const InF32 dx(a.dx, 0, a.accumulate), weight(a.weight, 1), dy(a.dy, 2);
     backward_data({.dx = dx.view(),
                    .dy = dy.view(),
@@ -133,7 +135,7 @@ void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef
 }
 
 void backward_weight(const kernels::ConvolutionWeightGradientArguments& a, StreamRef stream) {
-  if (a.x.dtype == DType::f16) {
+  if (is_multiplied_in_f32(a.x.dtype)) {
     const InF32 x(a.x, 0), dweight(a.dweight, 1, a.accumulate), dy(a.dy, 2);
     kernels::ConvolutionWeightGradientArguments inner = a;
     inner.x = x.view();

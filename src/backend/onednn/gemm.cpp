@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "arguments/bias_gradient.hpp"
+#include "backend/onednn/f32_products.hpp"
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/library.hpp"
 #include "backend/onednn/primitive_cache.hpp"
@@ -164,6 +165,12 @@ bool multiply(GemmArguments call) {
   }
   if (call.bias && call.bias.strides[0] != 1 && call.bias.shape[0] != 1) return false;
   call.epilogue = call.bias ? Epilogue::bias : Epilogue::none;
+  if (is_multiplied_in_f32(call.a.dtype)) {
+    multiply_in_f32(call, [](const GemmArguments& block) {
+      if (!multiply(block)) cpu().gemm.multiply(block, StreamRef{});
+    });
+    return true;
+  }
   if (cpu_kernels::multiply_small(call)) return true;
   if (is_small(call)) {
     multiply_by_sgemm(call);
@@ -189,9 +196,12 @@ bool multiply(GemmArguments call) {
 
 /// What is left to the CPU kernels: other dtypes, errors, an empty depth, rare accumulations.
 bool fits(const GemmArguments& call) {
-  const bool known = dnn::trains(call.a.dtype) && dnn::trains(call.out.dtype) &&
+  const auto multiplies = [](DType dtype) {
+    return dnn::trains(dtype) || is_multiplied_in_f32(dtype);
+  };
+  const bool known = multiplies(call.a.dtype) && multiplies(call.out.dtype) &&
                      call.a.dtype == call.b.dtype && call.a.rank() == 3 && call.b.rank() == 3 &&
-                     call.out.rank() == 3 && (!call.bias || dnn::trains(call.bias.dtype));
+                     call.out.rank() == 3 && (!call.bias || multiplies(call.bias.dtype));
   const bool agree = known && call.a.shape[2] == call.b.shape[1] &&
                      call.out.shape[1] == call.a.shape[1] && call.out.shape[2] == call.b.shape[2] &&
                      call.out.shape[0] == call.a.shape[0] && call.a.shape[0] == call.b.shape[0];
@@ -220,8 +230,9 @@ bool dgelu(GemmArguments call, StreamRef stream) {
   return true;
 }
 
-/// bf16 by tile registers where the machine has them; else oneDNN's matmul for f32 and bf16, for
-/// small f32 products the CPU's tiles or oneDNN's sgemm, and the elementwise engine for GELU.
+/// bf16 by tile registers where the machine has them; else oneDNN's matmul for f32 and bf16, which
+/// is multiplied in f32 where the processor cannot, as f16 is everywhere, for small f32 products
+/// the CPU's tiles or oneDNN's sgemm, and the elementwise engine for GELU.
 void multiply_arrays(const GemmArguments& call, StreamRef stream) {
   if (call.epilogue == Epilogue::bias_gradient) {
     cpu().reduction.reduce(bias_gradient(call), stream);

@@ -84,12 +84,18 @@ dnnl::primitive_attr attributes() {
   return attr;
 }
 
-bool has_amx() {
+namespace {
+
+bool has_level(dnnl::cpu_isa level) {
   // Levels are sets of instructions, a bit each.
-  const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
   static const auto effective = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  return (effective & amx) == amx;
+  return (effective & static_cast<unsigned>(level)) == static_cast<unsigned>(level);
 }
+
+}  // namespace
+
+bool has_bf16_products() { return has_level(dnnl::cpu_isa::avx512_core_bf16); }
+bool has_amx() { return has_level(dnnl::cpu_isa::avx512_core_amx); }
 
 void on_refusal(const dnnl::error& error, std::string_view op,
                 std::initializer_list<const ArrayView*> operands) {

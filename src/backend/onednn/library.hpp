@@ -77,6 +77,8 @@ typename Primitive::primitive_desc make_backward(const dnnl::primitive_attr& att
 #endif
 }
 
+/// True if the processor multiplies bf16, and oneDNN makes use of it.
+bool has_bf16_products();
 /// True if oneDNN has AMX tiles to compute with here.
 bool has_amx();
 /// True if the descriptor's implementation computes with AMX tiles.
