@@ -67,7 +67,7 @@ NAMES = {
                "integer_sequence make_index_sequence move pair swap to_underlying tuple_element_t tuple_size "
                "tuple_size_v",
     "variant": "get_if holds_alternative monostate variant visit",
-    "vector": "vector",
+    "vector": "erase erase_if vector",
     "ranges": "ranges::borrowed_range ranges::range ranges::range_value_t ranges::view views",
 }
 # Headers that have what others have, by the standard: <string> has std::initializer_list.

@@ -80,6 +80,25 @@ struct FloorDivide : Constants<T> {
   LOCKSTEP_HD T gradient_b(T, T, T) const { return T(0); }
 };
 
+/// What division rounded down leaves, as `%` of Python and `remainder` of PyTorch: with the sign of
+/// b. Integers give 0 for division by 0. The quotient counts as constant.
+template <class T>
+struct Remainder : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T a, T b) const {
+    T rest;
+    if constexpr (is_integer<T>)
+      rest = b == 0 || b == -1 ? 0 : a % b;  // by -1 the least i64 would trap; nothing is left
+    else
+      rest = math::fmod(a, b);
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+  }
+  LOCKSTEP_HD T gradient_a(T dy, T, T) const { return dy; }
+  LOCKSTEP_HD T gradient_b(T dy, T a, T b) const {
+    return -dy * FloorDivide<T>(OpConstants{}).forward(a, b);
+  }
+};
+
 /// The larger one; NaN where either is. Equal operands share the gradient.
 template <class T>
 struct Maximum : Constants<T> {

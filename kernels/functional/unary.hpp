@@ -147,6 +147,24 @@ struct Log : FloatingConstants<T> {
   LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy / x; }
 };
 
+/// Logarithm to the base 2
+template <class T>
+struct Log2 : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  static constexpr double one_over_ln2 = 1.4426950408889634074;
+  LOCKSTEP_HD T forward(T x) const { return math::log2(x); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy * T(one_over_ln2) / x; }
+};
+
+/// Logarithm to the base 10
+template <class T>
+struct Log10 : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  static constexpr double one_over_ln10 = 0.43429448190325182765;
+  LOCKSTEP_HD T forward(T x) const { return math::log10(x); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy * T(one_over_ln10) / x; }
+};
+
 /// log(1 + x)
 template <class T>
 struct Log1p : FloatingConstants<T> {
@@ -169,6 +187,22 @@ struct Cos : FloatingConstants<T> {
   using FloatingConstants<T>::FloatingConstants;
   LOCKSTEP_HD T forward(T x) const { return math::cos(x); }
   LOCKSTEP_HD T gradient(T dy, T x, T) const { return -dy * math::sin(x); }
+};
+
+/// Tangent
+template <class T>
+struct Tan : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::tan(x); }
+  LOCKSTEP_HD T gradient(T dy, T, T y) const { return dy * (1 + y * y); }
+};
+
+/// The angle whose tangent is x
+template <class T>
+struct Atan : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::atan(x); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy / (1 + x * x); }
 };
 
 /// Error function

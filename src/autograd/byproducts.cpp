@@ -68,12 +68,12 @@ GradientByproducts InputGradients::byproducts(std::size_t i, const Tensor& dx,
     engine_.copies_.push_back({&node, found.dx_copy});
   }
   if (uses.column_sums < 0) return found;
-  Edge& bias = node.edges()[static_cast<std::size_t>(uses.column_sums)];
+  Edge& bias = engine_.edges_of(node)[static_cast<std::size_t>(uses.column_sums)];
   if (bias.delivered || !is_bias(bias, dx.size(-1))) return found;
   found.dx_sums = sums_target(bias, options);
   bias.summed = bias.delivered = found.dx_sums.tensor.defined();
   if (!bias.summed || uses.passes_sums < 0) return found;
-  const Edge& before = node.edges()[static_cast<std::size_t>(uses.passes_sums)];
+  const Edge& before = engine_.edges_of(node)[static_cast<std::size_t>(uses.passes_sums)];
   if (!before.node || !before.node->uses_column_sums()) return found;
   found.dx_totals = fresh({dx.size(-1)}, {statistics_dtype(dx.dtype()), dx.device()});
   engine_.known_sums_.push_back({&node, {.totals = found.dx_totals}});

@@ -30,8 +30,11 @@ constexpr std::uint32_t done = ~std::uint32_t{0};
 
 }  // namespace
 
-Engine::Engine(bool retain_graph)
-    : retain_graph_(retain_graph), run_(++runs), outer_(std::exchange(running, this)) {}
+Engine::Engine(bool retain_graph, EdgesOfNodes* edges)
+    : retain_graph_(retain_graph),
+      edges_(edges),
+      run_(++runs),
+      outer_(std::exchange(running, this)) {}
 
 Engine::~Engine() {
   for (Overlap& overlap : overlaps_) {
@@ -44,11 +47,11 @@ Engine::~Engine() {
 }
 
 void Engine::run(std::span<const Tensor> roots, std::span<const Tensor> gradients,
-                 bool retain_graph) {
+                 bool retain_graph, EdgesOfNodes* edges) {
   const NoGradGuard no_recording;
   // The dtypes of a backward are those of its forward.
   const AutocastModeGuard no_autocast;
-  Engine engine(retain_graph);
+  Engine engine(retain_graph, edges);
   engine.count_edges(roots);
   try {
     for (const GraphTag tag : engine.tags_) begin_backward_through(tag);
@@ -105,7 +108,7 @@ void Engine::drop_gradients(std::span<const Tensor> roots) noexcept {
   while (!stack.empty()) {
     Node* node = stack.back();
     stack.pop_back();
-    for (Edge& edge : node->edges())
+    for (Edge& edge : edges_of(*node))
       if (edge.node) visit(*edge.node);
   }
 }
@@ -170,14 +173,14 @@ void Engine::count_edges(std::span<const Tensor> roots) {
     node.run_ = run_;
     node.waiting_ = 1;
     for (Tensor& gradient : node.gradients()) gradient = Tensor();
-    for (Edge& edge : node.edges()) edge.delivered = edge.summed = false;
+    for (Edge& edge : edges_of(node)) edge.delivered = edge.summed = false;
     stack.push_back(&node);
   };
   for (const Tensor& root : roots) visit(*node_of(root));
   while (!stack.empty()) {
     Node* node = stack.back();
     stack.pop_back();
-    for (Edge& edge : node->edges())
+    for (Edge& edge : edges_of(*node))
       if (edge.node) visit(*edge.node);
   }
 }
@@ -212,7 +215,7 @@ void Engine::process(Node& node) {
     node.released_ = true;
     node.release();
   }
-  for (Edge& edge : node.edges())
+  for (Edge& edge : edges_of(node))
     if (edge.node && !std::exchange(edge.delivered, true)) arrive(*edge.node);
 }
 

@@ -13,41 +13,29 @@ namespace {
 struct OpenRange {
   std::string_view name;
   TracePhase phase;
-  TraceSink* also;  // who listened before
 };
 
 thread_local std::vector<OpenRange> open_ranges;
 
-/// Keeps each thread's open ranges; whoever listened before goes on to.
+/// Keeps each thread's open ranges.
 class RangeStack final : public TraceSink {
  public:
   void begin(std::string_view name, TracePhase phase) noexcept override {
-    TraceSink* also = also_.load(std::memory_order_acquire);
-    open_ranges.push_back({name, phase, also});
-    if (also) also->begin(name, phase);
+    open_ranges.push_back({name, phase});
   }
-  void end() noexcept override {
-    if (open_ranges.empty()) return;
-    TraceSink* also = open_ranges.back().also;
-    open_ranges.pop_back();
-    if (also) also->end();
-  }
+  void end() noexcept override { open_ranges.pop_back(); }
   void follow() {
     const std::lock_guard lock(mutex_);
-    if (users_++ == 0) also_ = set_trace_sink(this);
+    if (users_++ == 0) add_trace_sink(*this);
   }
   void unfollow() {
     const std::lock_guard lock(mutex_);
-    if (--users_ > 0) return;
-    // Another sink that came later is left alone: it may hold on to this one.
-    TraceSink* current = set_trace_sink(also_);
-    if (current != this) set_trace_sink(current);
+    if (--users_ == 0) remove_trace_sink(*this);
   }
 
  private:
   std::mutex mutex_;
   int users_ = 0;
-  std::atomic<TraceSink*> also_{nullptr};
 };
 
 /// For the life of the process: a range may end after the last history.

@@ -1,10 +1,24 @@
 #include "lockstep/nn/activation.hpp"
 
+#include "lockstep/tensor/factories.hpp"
 #include "nn/describe.hpp"
 
 namespace lockstep::nn {
+namespace {
+
+Tensor slopes_of(const PReLUOptions& options) {
+  LOCKSTEP_CHECK(options.channels > 0, InvalidArgument,
+                 "PReLU: the number of channels must be at least 1, got ", options.channels);
+  return full({options.channels}, options.start, options.tensor);
+}
+
+}  // namespace
 
 std::string LeakyReLU::describe() const { return text("slope=", slope_); }
+
+PReLU::PReLU(const PReLUOptions& options) : weight(this, "weight", slopes_of(options)) {}
+
+std::string PReLU::describe() const { return text(weight.numel()); }
 
 std::string ELU::describe() const { return text("alpha=", alpha_); }
 

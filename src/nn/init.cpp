@@ -35,12 +35,16 @@ Tensor centred_uniform(Tensor tensor, double deviation, Generator& generator) {
 }  // namespace
 
 Tensor uniform_(Tensor tensor, double low, double high, Generator& generator) {
+  LOCKSTEP_CHECK(low <= high, InvalidArgument, "uniform_: bounds [", low, ", ", high,
+                 "]; they must not fall");
   const NoGradGuard no_recording;
   const Tensor drawn = rand(tensor.shape(), draw_options(tensor), generator);
   return tensor.copy_(affine(drawn, high - low, low));
 }
 
 Tensor normal_(Tensor tensor, double mean, double deviation, Generator& generator) {
+  LOCKSTEP_CHECK(deviation >= 0, InvalidArgument, "normal_: a deviation of ", deviation,
+                 "; it must not be negative");
   const NoGradGuard no_recording;
   const Tensor drawn = randn(tensor.shape(), draw_options(tensor), generator);
   return tensor.copy_(affine(drawn, deviation, mean));

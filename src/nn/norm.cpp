@@ -21,6 +21,12 @@ const GroupNormOptions& checked(const GroupNormOptions& options) {
   return options;
 }
 
+const InstanceNormOptions& checked(const InstanceNormOptions& options) {
+  LOCKSTEP_CHECK(options.channels > 0, InvalidArgument,
+                 "InstanceNorm: the number of channels must be at least 1, got ", options.channels);
+  return options;
+}
+
 }  // namespace
 
 LayerNorm::LayerNorm(const LayerNormOptions& options)
@@ -50,6 +56,26 @@ Tensor GroupNorm::forward(const Tensor& x) const {
 
 std::string GroupNorm::describe() const {
   return text(options_.groups, ", ", options_.channels, ", eps=", options_.eps);
+}
+
+InstanceNorm::InstanceNorm(const InstanceNormOptions& options, int dims)
+    : options_(checked(options)),
+      dims_(dims),
+      weight(this, "weight", options.affine ? ones({options.channels}, options.tensor) : Tensor()),
+      bias(this, "bias", options.affine ? zeros({options.channels}, options.tensor) : Tensor()) {}
+
+Tensor InstanceNorm::normalize(const Tensor& x) const {
+  const std::int64_t channels = options_.channels;
+  LOCKSTEP_CHECK(x.dim() == dims_ && x.size(1) == channels, InvalidArgument, "InstanceNorm of ",
+                 channels, " channels got shape ", x.shape(), ", expected [N, ", channels,
+                 dims_ == 3 ? ", L]" : ", H, W]");
+  LOCKSTEP_CHECK(x.size(2) * (dims_ == 3 ? 1 : x.size(3)) != 1, InvalidArgument,
+                 "InstanceNorm of shape ", x.shape(), ": it needs more than one value a channel");
+  return group_norm(x, channels, weight, bias, options_.eps);
+}
+
+std::string InstanceNorm::describe() const {
+  return text(options_.channels, ", eps=", options_.eps, options_.affine ? ", affine" : "");
 }
 
 RMSNorm::RMSNorm(const RMSNormOptions& options)

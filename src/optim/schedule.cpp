@@ -95,10 +95,11 @@ double SWALR::operator()(double base, std::int64_t step) const {
 }
 
 double SequentialLR::operator()(double base, std::int64_t step) const {
-  LOCKSTEP_CHECK(schedules.size() == milestones.size() + 1 &&
-                     std::is_sorted(milestones.begin(), milestones.end()),
-                 InvalidArgument, "SequentialLR: ", schedules.size(), " schedules need ",
-                 schedules.size() - 1, " milestones in rising order, got ", milestones.size());
+  LOCKSTEP_CHECK(schedules.size() == milestones.size() + 1, InvalidArgument,
+                 "SequentialLR: ", schedules.size(), " schedules and ", milestones.size(),
+                 " milestones; there is a milestone between each two schedules");
+  LOCKSTEP_CHECK(std::is_sorted(milestones.begin(), milestones.end()), InvalidArgument,
+                 "SequentialLR: milestones that do not rise");
   const auto next = std::upper_bound(milestones.begin(), milestones.end(), step);
   const std::int64_t start = next == milestones.begin() ? 0 : *(next - 1);
   return schedules[static_cast<std::size_t>(next - milestones.begin())](base, step - start);

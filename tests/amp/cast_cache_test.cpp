@@ -25,8 +25,8 @@ namespace {
 /// Counts conversions of the calling thread.
 class CastCount final : public TraceSink {
  public:
-  CastCount() : former_(set_trace_sink(this)) {}
-  ~CastCount() override { set_trace_sink(former_); }
+  CastCount() { add_trace_sink(*this); }
+  ~CastCount() override { remove_trace_sink(*this); }
   void begin(std::string_view name, TracePhase) noexcept override {
     if (name == "to" && std::this_thread::get_id() == thread_) ++count_;
   }
@@ -35,7 +35,6 @@ class CastCount final : public TraceSink {
   int take() { return std::exchange(count_, 0); }
 
  private:
-  TraceSink* former_;
   std::thread::id thread_ = std::this_thread::get_id();
   int count_ = 0;
 };

@@ -43,6 +43,8 @@ std::map<std::string, Unary> unary_functions() {
       {"var", [](auto& x) { return var(x); }},
       {"std", [](auto& x) { return std(x); }},
       {"norm", [](auto& x) { return norm(x); }},
+      {"normalize", [](auto& x) { return normalize(x); }},
+      {"nan_to_num", [](auto& x) { return nan_to_num(x); }},
       {"cumsum", [](auto& x) { return cumsum(x, 0); }},
       {"logsumexp", [](auto& x) { return logsumexp(x, {0}); }},
       {"softmax", [](auto& x) { return softmax(x, -1); }},
@@ -121,6 +123,8 @@ std::map<std::string, Binary> binary_functions() {
        [](auto& a, auto& b) {
          return stack(std::vector<Tensor>{a, b});
        }},
+      {"cosine_similarity", [](auto& a, auto& b) { return cosine_similarity(a, b); }},
+      {"prelu", [](auto& a, auto& b) { return prelu(a, b[0]); }},
       {"matmul", [](auto& a, auto& b) { return matmul(a, b); }},
       {"mm", [](auto& a, auto& b) { return mm(a, b); }},
       {"linear", [](auto& a, auto& b) { return linear(a, b); }},

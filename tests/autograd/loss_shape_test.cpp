@@ -1,3 +1,4 @@
+#include <cmath>
 #include <functional>
 #include <string>
 
@@ -5,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/autograd/ops.hpp"
+#include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep {
@@ -61,9 +63,34 @@ TEST(Losses, RefuseClassNumbersOfAnotherShape) {
   const Tensor x = log_softmax(rand({4, 3}), 1);
   EXPECT_THROW(nll_loss(x, zeros({4, 1}, {DType::i64})), InvalidArgument);
   EXPECT_THROW(nll_loss(x, zeros({3}, {DType::i64})), InvalidArgument);
-  EXPECT_THROW(nll_loss(rand({3}), zeros({}, {DType::i64})), InvalidArgument);
+  EXPECT_THROW(nll_loss(rand({3}), zeros({1}, {DType::i64})), InvalidArgument);
+  EXPECT_THROW(nll_loss(x, zeros({4}, {DType::i64}), {.weight = ones({4})}), InvalidArgument);
   EXPECT_EQ(nll_loss(rand({2, 3, 5}), zeros({2, 5}, {DType::i64}), Reduction::none).shape(),
             (Shape{2, 5}));
+}
+
+TEST(Losses, OfLogProbabilitiesAreThoseOfLogits) {
+  const Tensor logits = rand({5, 3, 2}), scores = log_softmax(logits, 1);
+  const Tensor targets = tensor<std::int64_t>({0, 2, 1, -1, 2, 0, -1, 1, 1, 2}).reshape({5, 2});
+  const Tensor weight = tensor<float>({0.5f, 1.0f, 2.0f});
+  for (const Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none})
+    for (const Tensor& weights : {Tensor(), weight}) {
+      const Tensor loss = nll_loss(scores, targets,
+                                   {.weight = weights, .ignore_index = -1, .reduction = reduction});
+      const Tensor whole = cross_entropy(
+          logits, targets, {.weight = weights, .ignore_index = -1, .reduction = reduction});
+      ASSERT_EQ(loss.shape(), whole.shape());
+      EXPECT_LE(max_abs_difference(loss, whole), 1e-5);
+    }
+  EXPECT_THROW(nll_loss(scores, targets), InvalidArgument);  // -1 is no class
+  EXPECT_TRUE(std::isnan(nll_loss(rand({2, 3}), full({2}, -100, {DType::i64})).item()));
+  EXPECT_EQ(nll_loss(tensor<float>({-1, -2, -3}), scalar(1, {DType::i64})).item(), 2);
+  for (const DType dtype :
+       {DType::bf16, DType::f16})  // sums past what these count exactly, or at all
+    EXPECT_EQ(nll_loss(full({70'000, 2}, -5, {dtype}), zeros({70'000}, {DType::i64})).item(), 5);
+  EXPECT_THROW(nll_loss(scores, zeros({5, 2}, {DType::i32})), InvalidArgument);
+  EXPECT_THROW(nll_loss(scores, targets, {.weight = ones({3}, {DType::f64}), .ignore_index = -1}),
+               InvalidArgument);
 }
 
 }  // namespace

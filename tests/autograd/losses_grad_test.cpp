@@ -98,6 +98,12 @@ std::vector<GradCase> losses() {
          return nll_loss(in[0], beside(in, tensor<std::int64_t>({1, 0, 2})));
        },
        shapes({{3, 4}})},
+      {"nll_loss_weighted",
+       [=](const Tensors& in) {
+         return nll_loss(in[0], beside(in, tensor<std::int64_t>({1, -1, 2})),
+                         {.weight = beside(in, distinct({4}, 0.5, 2.0)), .ignore_index = -1});
+       },
+       shapes({{3, 4}})},
       {"mse_loss", [](const Tensors& in) { return mse_loss(in[0], in[1]); },
        shapes({{3, 4}, {3, 4}})},
       {"mse_loss_none", [](const Tensors& in) { return mse_loss(in[0], in[1], Reduction::none); },

@@ -321,10 +321,10 @@ struct RecordedRanges final : TraceSink {
 TEST(OpCall, OpensATraceRangeForEachOpAndEachNode) {
   RecordedRanges ranges;
   const Tensor x = uniform_leaf({2, 3}), weight = uniform_leaf({4, 3});
-  TraceSink* const former = set_trace_sink(&ranges);
+  add_trace_sink(ranges);
   const Tensor y = linear(x, weight);
   y.backward(y.detach());
-  set_trace_sink(former);
+  remove_trace_sink(ranges);
   EXPECT_THAT(ranges.lines, ElementsAre("linear", "linear backward"));
   EXPECT_EQ(ranges.depth, 0U);
 }

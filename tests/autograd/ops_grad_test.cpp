@@ -131,6 +131,12 @@ std::vector<GradCase> shape_ops() {
          return flip(in[0], {0, -1});
        },
        shapes({{3, 4, 5}})},
+      {"meshgrid",
+       [](const Tensors& in) {
+         const auto grid = meshgrid({in[0], in[1]}, "xy");
+         return grid[0] * grid[1];
+       },
+       shapes({{3}, {2}})},
       {"roll", [](const Tensors& in) { return roll(in[0], -3, 1); }, shapes({{3, 4}})},
       {"pad",
        [](const Tensors& in) {

@@ -76,10 +76,14 @@ TEST_P(BinaryContract, GradientsMatchDifferences) {
           (2 * h));
     }
     // Where the 16-bit operands are equal, these have no derivative to difference.
-    const bool steps = op == BinaryOp::floor_divide;
-    if (steps || op == BinaryOp::maximum || op == BinaryOp::minimum)
+    const double equal_a = op == BinaryOp::floor_divide ? 0 : op == BinaryOp::remainder ? 1 : 0.5;
+    const double equal_b = op == BinaryOp::remainder ? -1 : equal_a;
+    if (equal_a != 0.5 || op == BinaryOp::maximum || op == BinaryOp::minimum)
       for (std::size_t i = 0; i < x.size(); ++i)
-        if (std::abs(x[i] - y[i]) < 1e-5) expected_a[i] = expected_b[i] = steps ? 0 : g[i] / 2;
+        if (std::abs(x[i] - y[i]) < 1e-5) {
+          expected_a[i] = equal_a * g[i];
+          expected_b[i] = equal_b * g[i];
+        }
     EXPECT_TRUE(close(da.get(), expected_a, 1e-7 + 4 * tolerance()));
     EXPECT_TRUE(close(db.get(), expected_b, 1e-7 + 4 * tolerance()));
   });
@@ -153,6 +157,8 @@ TEST_P(BinaryIntegers, DivideWithoutTrapping) {
   };
   run(BinaryOp::div);
   EXPECT_EQ(out.get(), (Values{3, -3, 0, least}));
+  run(BinaryOp::remainder);
+  EXPECT_EQ(out.get(), (Values{1, 1, 0, 0}));
   EXPECT_THROW(run(BinaryOp::pow), Unsupported);
 }
 
@@ -175,6 +181,7 @@ TEST_P(BinaryBytes, AreComputedModulo256) {
   EXPECT_EQ(run(BinaryOp::mul), (Values{32, 15, 0, 1}));
   EXPECT_EQ(run(BinaryOp::div), (Values{2, 0, 0, 1}));
   EXPECT_EQ(run(BinaryOp::floor_divide), (Values{2, 0, 0, 1}));
+  EXPECT_EQ(run(BinaryOp::remainder), (Values{0, 3, 0, 0}));
   EXPECT_EQ(run(BinaryOp::maximum), (Values{200, 5, 7, 255}));
   EXPECT_THROW(run(BinaryOp::add, {.alpha = 0.5}), InvalidArgument);
   EXPECT_THROW(run(BinaryOp::pow), Unsupported);

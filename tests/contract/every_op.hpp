@@ -94,6 +94,10 @@ inline std::vector<Op> pointwise_ops() {
 /// The ops described in src/autograd/ops that take tensors of more dtypes than i64.
 inline std::vector<Op> other_ops() {
   return {
+      {"adaptive_avg_pool1d",
+       [](const TensorOptions& given) {
+         return adaptive_avg_pool1d(x({1, 1, 4}, given), 2);
+       }},
       {"adaptive_avg_pool2d",
        [](const TensorOptions& given) {
          return adaptive_avg_pool2d(x({1, 1, 4, 4}, given), 2);
@@ -106,6 +110,10 @@ inline std::vector<Op> other_ops() {
       {"argmax", of_one([](const Tensor& a) { return argmax(a, 0); }), true},
       {"argmin", of_one([](const Tensor& a) { return argmin(a, 0); }), true},
       {"argsort", of_one([](const Tensor& a) { return argsort(a); }), true, true},
+      {"avg_pool1d",
+       [](const TensorOptions& given) {
+         return avg_pool1d(x({1, 1, 4}, given), {.kernel = 2});
+       }},
       {"avg_pool2d",
        [](const TensorOptions& given) {
          return avg_pool2d(x({1, 1, 4, 4}, given), {.kernel = 2});
@@ -141,6 +149,8 @@ inline std::vector<Op> other_ops() {
        [](const TensorOptions& given) {
          return cross_entropy(x({2, 3}, given), zeros({2}, {DType::i64, given.device}));
        }},
+      {"cosine_similarity",
+       of_two([](const Tensor& a, const Tensor& b) { return cosine_similarity(a, b); })},
       {"cumsum", of_one([](const Tensor& a) { return cumsum(a, 0); }), true, true},
       {"diagonal",
        [](const TensorOptions& given) {
@@ -249,21 +259,31 @@ inline std::vector<Op> other_ops() {
          return matmul(x({2, 3}, given), x({3, 2}, given));
        }},
       {"max", of_one([](const Tensor& a) { return max(a); }), true},
+      {"max_pool1d",
+       [](const TensorOptions& given) {
+         return max_pool1d(x({1, 1, 4}, given), {.kernel = 2});
+       }},
       {"max_pool2d",
        [](const TensorOptions& given) {
          return max_pool2d(x({1, 1, 4, 4}, given), {.kernel = 2});
        }},
       {"mean", of_one([](const Tensor& a) { return mean(a); })},
+      {"meshgrid", of_one([](const Tensor& a) {
+         return meshgrid({a[0], a[1]})[0];
+       }),
+       true, true},
       {"min", of_one([](const Tensor& a) { return min(a); }), true},
       {"mse_loss", of_two([](const Tensor& a, const Tensor& b) { return mse_loss(a, b); })},
       {"mul_", in_place([](Tensor& a, const Tensor& b) { a.mul_(b); }), true},
       {"multinomial", of_one([](const Tensor& a) { return multinomial(a, 2); })},
+      {"nan_to_num", of_one([](const Tensor& a) { return nan_to_num(a); }), true, true},
       {"nll_loss",
        [](const TensorOptions& given) {
          return nll_loss(x({2, 3}, given), index_of({2}, given));
        }},
       {"nonzero", of_one([](const Tensor& a) { return nonzero(a); }), true, true},
       {"norm", of_one([](const Tensor& a) { return norm(a); })},
+      {"normalize", of_one([](const Tensor& a) { return normalize(a); })},
       {"normal_",
        [](const TensorOptions& given) {
          return x({2, 3}, given).normal_();
@@ -276,6 +296,7 @@ inline std::vector<Op> other_ops() {
          return a.permute({1, 0});
        }),
        true, true},
+      {"prelu", of_one([](const Tensor& a) { return prelu(a, a[0][0]); })},
       {"prod", of_one([](const Tensor& a) { return prod(a, {0}); }), true, true},
       {"repeat", of_one([](const Tensor& a) {
          return repeat(a, {2, 1});

@@ -114,8 +114,8 @@ TEST_F(OpDtypesOnGpu, OfBytesAreThoseOfTheCpu) {
 /// The ranges that no other range of the thread contains.
 class OuterRanges final : public TraceSink {
  public:
-  OuterRanges() : former_(set_trace_sink(this)) {}
-  ~OuterRanges() override { set_trace_sink(former_); }
+  OuterRanges() { add_trace_sink(*this); }
+  ~OuterRanges() override { remove_trace_sink(*this); }
   OuterRanges(const OuterRanges&) = delete;
   OuterRanges& operator=(const OuterRanges&) = delete;
   void begin(std::string_view name, TracePhase) noexcept override {
@@ -126,7 +126,6 @@ class OuterRanges final : public TraceSink {
 
  private:
   int depth_ = 0;
-  TraceSink* former_;
 };
 
 TEST(Ops, OpenATraceRangeOfTheirNameAroundAllTheyDo) {

@@ -94,6 +94,22 @@ TEST_P(DataLoaderTest, CarriesExceptionsToTheBatchTheyBelongTo) {
   EXPECT_EQ(batches, 4);
 }
 
+TEST_P(DataLoaderTest, TriesAFirstBatchAgainThatFailed) {
+  struct Once {
+    std::shared_ptr<std::atomic<bool>> fails = std::make_shared<std::atomic<bool>>(true);
+    std::int64_t size() const { return 6; }
+    Indices fetch(std::span<const std::int64_t> indices) const {
+      if (indices[0] == 0 && fails->exchange(false)) throw std::runtime_error("once");
+      return {indices.begin(), indices.end()};
+    }
+  };
+  DataLoader loader(Once{}, SequentialSampler(6), options());
+  EXPECT_THROW(loader.begin(), std::runtime_error);
+  EXPECT_EQ(place(loader), (Place{0, 0}));
+  EXPECT_THAT(epoch(loader), ::testing::ElementsAre(Indices{0, 1}, Indices{2, 3}, Indices{4, 5}));
+  EXPECT_EQ(place(loader), (Place{1, 0}));
+}
+
 // Each exception is another object, also where they are alike.
 TEST_P(DataLoaderTest, NotesTheSamplesThatAnExceptionIsOf) {
   DataLoader loader(Echo{.fails_at = 9}, SequentialSampler(20), options());
@@ -145,7 +161,8 @@ TEST_P(DataLoaderTest, NotesTheLastSamplesOfAnExceptionThatIsThrownAgain) {
     Indices fetch(std::span<const std::int64_t>) const { std::rethrow_exception(error); }
   };
   DataLoader loader(Shared(), SequentialSampler(20), options());
-  for (int epoch = 0; epoch < 6; ++epoch) try {
+  for (std::uint64_t epoch = 0; epoch < 6; ++epoch) try {
+      loader.load_state({.epoch = epoch});
       loader.begin();
       FAIL() << "nothing was thrown";
     } catch (const std::runtime_error&) {

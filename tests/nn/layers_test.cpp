@@ -152,6 +152,55 @@ TEST(GroupNorm, HasTheRightGradients) {
   EXPECT_THROW(nn::make<nn::GroupNorm>(3, 4), InvalidArgument);
 }
 
+TEST(InstanceNorm, NormalisesEachChannelOfEachSample) {
+  manual_seed(4);
+  const auto layer = nn::make<nn::InstanceNorm2d>(3);
+  EXPECT_TRUE(layer->parameters().empty());
+  const Tensor x = randn({2, 3, 4, 5}), y = layer(x);
+  for (std::int64_t i = 0; i < 2; ++i)
+    for (std::int64_t c = 0; c < 3; ++c) {
+      EXPECT_NEAR(mean(y[i][c]).item(), 0, 1e-6);
+      EXPECT_NEAR(var(y[i][c], {}, 0).item(), 1, 1e-4);
+    }
+  expect_layer_gradients(
+      nn::make<nn::InstanceNorm1d>({.channels = 2, .affine = true, .tensor = f64}),
+      randn({3, 2, 5}, f64));
+  EXPECT_TRUE(layer(randn({0, 3, 4, 5})).shape() == (Shape{0, 3, 4, 5}));
+  for (const Shape& shape : {Shape{2, 4, 4, 4}, {2, 3, 4}, {3, 4, 4}, {2, 3, 1, 1}})
+    EXPECT_THROW(layer(randn(shape)), InvalidArgument) << shape;
+  EXPECT_THROW(nn::make<nn::InstanceNorm1d>(3)(randn({2, 3, 4, 5})), InvalidArgument);
+  EXPECT_THROW(nn::make<nn::InstanceNorm1d>(0), InvalidArgument);
+}
+
+TEST(PReLU, LearnsItsSlopes) {
+  manual_seed(4);
+  const auto one = nn::make<nn::PReLU>();
+  EXPECT_EQ(one(tensor<float>({-2, 0, 3})).to_vector<float>(), (std::vector<float>{-0.5f, 0, 3}));
+  expect_layer_gradients(nn::make<nn::PReLU>({.channels = 3, .tensor = f64}),
+                         randn({2, 3, 4}, f64));
+  const Tensor limits = tensor<float>({INFINITY, -1});
+  one(limits).slice(0, 1, 2).sum().backward();
+  EXPECT_EQ(one->weight.grad().item(), -1);
+  EXPECT_EQ(nn::make<nn::PReLU>(3)(ones({2, 3, 0})).shape(), (Shape{2, 3, 0}));
+  EXPECT_THROW(nn::make<nn::PReLU>(3)(randn({2, 4})), InvalidArgument);
+  EXPECT_THROW(nn::make<nn::PReLU>(0), InvalidArgument);
+}
+
+TEST(Pooling1d, PoolsSequences) {
+  const Tensor x = tensor<float>({1, 3, 2, 5, 4, 0}).reshape({1, 1, 6});
+  using Values = std::vector<float>;
+  EXPECT_EQ(nn::make<nn::MaxPool1d>(2)(x).to_vector<float>(), (Values{3, 5, 4}));
+  EXPECT_EQ(nn::make<nn::AvgPool1d>({.kernel = 3, .stride = 1, .padding = 1})(x)
+                .slice(2, 1, 3)
+                .to_vector<float>(),
+            (Values{2, 10.0f / 3}));
+  EXPECT_EQ(nn::make<nn::AdaptiveAvgPool1d>(2)(x).to_vector<float>(), (Values{2, 3}));
+  EXPECT_EQ(max_pool1d(x, 2).to_vector<float>(), (Values{3, 5, 4}));
+  EXPECT_EQ(avg_pool1d(x, 2, 3).to_vector<float>(), (Values{2, 4.5f}));
+  EXPECT_THROW(nn::make<nn::MaxPool1d>(2)(randn({2, 4})), InvalidArgument);
+  EXPECT_THROW(adaptive_avg_pool1d(x, 0), InvalidArgument);
+}
+
 TEST(BatchNorm2d, HasTheRightGradientsInBothModes) {
   manual_seed(5);
   const auto layer = nn::make<nn::BatchNorm2d>({.channels = 2, .tensor = f64});
@@ -285,6 +334,11 @@ TEST(Losses, MatchTheirOps) {
   EXPECT_TRUE(equal(nn::make<nn::KLDivLoss>()(x.log(), y), kl_div(x.log(), y)));
   EXPECT_TRUE(equal(nn::make<nn::CrossEntropyLoss>()(x, classes), cross_entropy(x, classes)));
   EXPECT_TRUE(equal(nn::make<nn::NLLLoss>()(x, classes), nll_loss(x, classes)));
+  EXPECT_TRUE(equal(nn::make<nn::SmoothL1Loss>(Reduction::sum, 0.5)(x, y),
+                    smooth_l1_loss(x, y, 0.5, Reduction::sum)));
+  EXPECT_TRUE(equal(nn::make<nn::HuberLoss>(Reduction::sum, 0.5)(x, y),
+                    huber_loss(x, y, 0.5, Reduction::sum)));
+  EXPECT_TRUE(equal(nn::make<nn::CosineSimilarity>(0)(x, y), cosine_similarity(x, y, 0)));
   const auto weighted = nn::make<nn::BCELoss>(weight, Reduction::none);
   EXPECT_TRUE(equal(weighted(x, y), binary_cross_entropy(x, y, weight, Reduction::none)));
   EXPECT_EQ(weighted->state_dict().size(), 1u);

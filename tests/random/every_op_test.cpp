@@ -44,9 +44,9 @@ class CalledOps final : public TraceSink {
 
 class EveryOp final : public ::testing::Environment {
  public:
-  void SetUp() override { set_trace_sink(&called_); }
+  void SetUp() override { add_trace_sink(called_); }
   void TearDown() override {
-    set_trace_sink(nullptr);
+    remove_trace_sink(called_);
     const auto expect = [&](std::string_view op) {
       if (std::ranges::find(exempt, op) != std::end(exempt)) return;
       EXPECT_TRUE(called_.contains(op))

@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -160,7 +161,7 @@ class InputGradients {
   void check_first(std::size_t i) const;
   void check_shape(std::size_t i, const Shape& shape) const;
   static Tensor fresh(const Shape& shape, TensorOptions options);
-  InputGradients(Engine& engine, Node& node) : engine_(engine), node_(node), edges_(node.edges()) {}
+  InputGradients(Engine& engine, Node& node);
   GradientTarget target_of(std::size_t i, const Shape& shape, TensorOptions options);
   GradientTarget target_like(std::size_t i, const Tensor& like);
   void commit(std::size_t i, const Tensor& written);
@@ -183,6 +184,9 @@ class InputGradients {
   std::array<Sums, 2> sums_ = {};
 };
 
+/// Edges by the nodes they are to lead from.
+using EdgesOfNodes = std::unordered_map<Node*, std::vector<Edge>>;
+
 /// One backward pass: iterative, on the calling thread. Counts what reaches each node from the
 /// roots, then runs nodes whose gradients are complete, latest first, and frees what they saved. A
 /// backward may run inside another, in a hook or an op; both may reach the same leaves, but no op
@@ -192,9 +196,10 @@ class Engine {
   /// Propagates `gradients` of `roots` to all leaves. If an op or a hook throws, leaves keep what
   /// reached them before, and the nodes hold no gradients. The error of an op says in which layer
   /// it was recorded ("in blocks.3.fc1: ..."), while that is alive.
+  /// @param edges where backward goes from some nodes, in the place of their own edges
   /// @throws InvalidArgument if part of the graph was freed by an earlier backward.
   static void run(std::span<const Tensor> roots, std::span<const Tensor> gradients,
-                  bool retain_graph);
+                  bool retain_graph, EdgesOfNodes* edges = nullptr);
 
   /// Calls `completed` at the end of the backward that runs on this thread, after the last leaf. If
   /// that backward throws, or a callback before this one, calls `failed` instead, while the
@@ -249,10 +254,16 @@ class Engine {
     ColumnSums sums;
   };
 
-  explicit Engine(bool retain_graph);
+  Engine(bool retain_graph, EdgesOfNodes* edges);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
   ~Engine();
+  std::span<Edge> edges_of(Node& node) {
+    if (!edges_) [[likely]]
+      return node.edges();
+    const auto others = edges_->find(&node);
+    return others == edges_->end() ? node.edges() : std::span<Edge>(others->second);
+  }
   void count_edges(std::span<const Tensor> roots);
   void keep_for_outer(Node& node);
   void finish();
@@ -266,6 +277,7 @@ class Engine {
   void drop_byproducts(const Node& node);
 
   bool retain_graph_;
+  EdgesOfNodes* edges_;  // of this backward alone
   std::uint64_t run_;
   Engine* outer_;             // the backward in which this one runs
   std::vector<Node*> ready_;  // a heap, latest sequence on top
@@ -277,5 +289,9 @@ class Engine {
   std::vector<KnownSums> known_sums_;
   const Node* running_node_ = nullptr;  // whose own code runs
 };
+
+/// Of a node that the engine runs.
+inline InputGradients::InputGradients(Engine& engine, Node& node)
+    : engine_(engine), node_(node), edges_(engine.edges_of(node)) {}
 
 }  // namespace lockstep::autograd

@@ -75,6 +75,8 @@ class Node : public RefCounted, public SlabAllocated {
   std::uint64_t sequence() const noexcept { return sequence_; }
   /// The part of the model that recorded it.
   PlaceId place() const noexcept { return place_; }
+  /// The mark of the scope that recorded it.
+  GraphTag tag() const noexcept { return tag_; }
   /// Edges to the operands, in the order of the op's arguments.
   virtual std::span<Edge> edges() noexcept = 0;
   /// One slot an output, where the engine gathers the gradient.

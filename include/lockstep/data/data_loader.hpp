@@ -185,6 +185,7 @@ class DataLoader {
   };
 
   /// Starts an epoch: the one after the last, or what is left of the one that `load_state` named.
+  /// Where the first batch's `fetch` throws, none has begun: the next loop tries that batch again.
   /// @throws InvalidArgument within a loop: while an iterator lives that is not at the end.
   Iterator begin() {
     LOCKSTEP_CHECK(!in_epoch_ || loop_.expired(), InvalidArgument,
@@ -198,7 +199,13 @@ class DataLoader {
     if (options_.num_workers > 0) start_workers();
     in_epoch_ = true;
     loop_.reset();
-    advance();
+    try {
+      advance();
+    } catch (...) {  // no loop has begun
+      stop();
+      go_to(epoch_, start_);
+      throw;
+    }
     Iterator first(this);
     loop_ = first.life_;
     return first;

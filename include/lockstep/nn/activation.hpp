@@ -5,10 +5,10 @@
 
 #include "lockstep/autograd/ops/loss.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
-#include "lockstep/nn/module.hpp"
+#include "lockstep/nn/member.hpp"
 
 /// @file
-/// Activation functions as modules, for Sequential. All take any shape.
+/// Activation functions as modules, for Sequential.
 
 namespace lockstep::nn {
 
@@ -41,6 +41,28 @@ class LeakyReLU : public Module {
 
  private:
   double slope_;
+};
+
+/// Options of PReLU.
+struct PReLUOptions {
+  std::int64_t channels = 1;  ///< 1: one slope for all
+  double start = 0.25;        ///< of all slopes
+  TensorOptions tensor = {};
+};
+
+/// x above 0, else slope * x, with learned slopes (He et al. 2015).
+class PReLU : public Module {
+ public:
+  using Options = PReLUOptions;
+  /// @throws InvalidArgument for no channels.
+  explicit PReLU(const PReLUOptions& options);
+  /// One slope for all, or one for each channel of [N, C, ...].
+  explicit PReLU(std::int64_t channels = 1) : PReLU(PReLUOptions{.channels = channels}) {}
+  /// @param x any shape; with slopes of channels [N, C, ...].
+  Tensor forward(const Tensor& x) const { return prelu(x, weight); }
+  std::string describe() const override;
+
+  Parameter weight;  ///< [channels]
 };
 
 /// x above 0, else alpha * (e^x - 1).

@@ -7,7 +7,9 @@
 
 namespace lockstep::nn::functional {
 
+using lockstep::adaptive_avg_pool1d;
 using lockstep::adaptive_avg_pool2d;
+using lockstep::avg_pool1d;
 using lockstep::avg_pool2d;
 using lockstep::batch_norm;
 using lockstep::binary_cross_entropy;
@@ -15,6 +17,7 @@ using lockstep::binary_cross_entropy_with_logits;
 using lockstep::conv1d;
 using lockstep::conv2d;
 using lockstep::conv_transpose2d;
+using lockstep::cosine_similarity;
 using lockstep::cross_entropy;
 using lockstep::dropout;
 using lockstep::dropout2d;
@@ -32,11 +35,14 @@ using lockstep::leaky_relu;
 using lockstep::linear;
 using lockstep::linear_cross_entropy;
 using lockstep::log_softmax;
+using lockstep::max_pool1d;
 using lockstep::max_pool2d;
 using lockstep::mish;
 using lockstep::mse_loss;
 using lockstep::nll_loss;
+using lockstep::normalize;
 using lockstep::pad;
+using lockstep::prelu;
 using lockstep::relu;
 using lockstep::rms_norm;
 using lockstep::scaled_dot_product_attention;

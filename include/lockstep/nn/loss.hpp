@@ -1,6 +1,10 @@
 #pragma once
 
+#include <cstdint>
+#include <utility>
+
 #include "lockstep/autograd/ops/loss.hpp"
+#include "lockstep/autograd/ops/reduce.hpp"
 #include "lockstep/nn/member.hpp"
 
 /// @file
@@ -33,15 +37,25 @@ class CrossEntropyLoss : public Module {
 /// Cross-entropy of log-probabilities against classes.
 class NLLLoss : public Module {
  public:
+  using Options = NllLossOptions;
+  /// With all options.
+  explicit NLLLoss(const NllLossOptions& options)
+      : options_(options), weight(this, "weight", options.weight) {}
   /// How the losses become one.
-  explicit NLLLoss(Reduction reduction = Reduction::mean) : reduction_(reduction) {}
+  explicit NLLLoss(Reduction reduction = Reduction::mean)
+      : NLLLoss(NllLossOptions{.reduction = reduction}) {}
   /// The loss of an input and a target.
   Tensor forward(const Tensor& log_probabilities, const Tensor& targets) const {
-    return nll_loss(log_probabilities, targets, reduction_);
+    NllLossOptions options = options_;
+    options.weight = weight;
+    return nll_loss(log_probabilities, targets, options);
   }
 
  private:
-  Reduction reduction_;
+  NllLossOptions options_;
+
+ public:
+  Buffer weight;  ///< of each class, or undefined
 };
 
 /// Binary cross-entropy of probabilities.
@@ -131,6 +145,53 @@ class L1Loss : public Module {
 
  private:
   Reduction reduction_;
+};
+
+/// Quadratic for small differences, else their size.
+class SmoothL1Loss : public Module {
+ public:
+  /// @param beta up to which it is quadratic.
+  explicit SmoothL1Loss(Reduction reduction = Reduction::mean, double beta = 1.0)
+      : reduction_(reduction), beta_(beta) {}
+  /// The loss of an input and a target.
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return smooth_l1_loss(input, target, beta_, reduction_);
+  }
+
+ private:
+  Reduction reduction_;
+  double beta_;
+};
+
+/// Quadratic for small differences, else delta times their size.
+class HuberLoss : public Module {
+ public:
+  /// @param delta up to which it is quadratic.
+  explicit HuberLoss(Reduction reduction = Reduction::mean, double delta = 1.0)
+      : reduction_(reduction), delta_(delta) {}
+  /// The loss of an input and a target.
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return huber_loss(input, target, delta_, reduction_);
+  }
+
+ private:
+  Reduction reduction_;
+  double delta_;
+};
+
+/// Cosine of the angle between vectors along a dimension.
+class CosineSimilarity : public Module {
+ public:
+  /// @param eps what a vector's length counts at least.
+  explicit CosineSimilarity(std::int64_t dim = 1, double eps = 1e-8) : dim_(dim), eps_(eps) {}
+  /// Of two that broadcast.
+  Tensor forward(const Tensor& a, const Tensor& b) const {
+    return cosine_similarity(a, b, dim_, eps_);
+  }
+
+ private:
+  std::int64_t dim_;
+  double eps_;
 };
 
 }  // namespace lockstep::nn

@@ -20,6 +20,14 @@ concept ListOfModules = requires(const M& list, std::size_t i) {
   list.end();
 };
 
+/// A module that has modules under names, as ModuleDict.
+template <class M>
+concept DictOfModules = requires(const M& dict, std::string_view name) {
+  dict.at(name);
+  dict.begin();
+  dict.end();
+};
+
 /// A child module. Use it like a pointer to the module, or call it to run `forward`.
 template <class M>
 class Child {
@@ -48,10 +56,14 @@ class Child {
   M* operator->() const noexcept { return module_.get(); }
   /// A module of a list of modules; see ModuleList.
   decltype(auto) operator[](std::size_t i) const requires ListOfModules<M> { return (*module_)[i]; }
-  /// The modules of a list of modules.
-  auto begin() const requires ListOfModules<M> { return module_->begin(); }
+  /// The module of a name; see ModuleDict.
+  decltype(auto) operator[](std::string_view name) const requires DictOfModules<M> {
+    return module_->at(name);
+  }
+  /// The modules of a list of modules, or names and modules.
+  auto begin() const requires(ListOfModules<M> || DictOfModules<M>) { return module_->begin(); }
   /// Where they end.
-  auto end() const requires ListOfModules<M> { return module_->end(); }
+  auto end() const requires(ListOfModules<M> || DictOfModules<M>) { return module_->end(); }
   /// A handle to share the module with.
   const ModulePtr<M>& handle() const noexcept { return module_; }
   /// Calls the module's `forward`; see `call`.

@@ -18,6 +18,7 @@
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/member.hpp"
 #include "lockstep/nn/module.hpp"
+#include "lockstep/nn/module_dict.hpp"
 #include "lockstep/nn/module_list.hpp"
 #include "lockstep/nn/norm.hpp"
 #include "lockstep/nn/pooling.hpp"

@@ -77,6 +77,60 @@ class GroupNorm : public Module {
   Parameter bias;    ///< [channels], or undefined
 };
 
+/// Options of InstanceNorm.
+struct InstanceNormOptions {
+  std::int64_t channels = 0;
+  double eps = 1e-5;
+  bool affine = false;  ///< learn a weight and a bias for each channel
+  TensorOptions tensor = {};
+};
+
+/// Normalises each channel of each sample by itself, in training and evaluation alike (Ulyanov,
+/// Vedaldi and Lempitsky 2016). What InstanceNorm1d and InstanceNorm2d share.
+class InstanceNorm : public Module {
+ public:
+  using Options = InstanceNormOptions;
+  std::string describe() const override;
+
+ protected:
+  /// @param dims of an input. @throws InvalidArgument for no channels.
+  InstanceNorm(const InstanceNormOptions& options, int dims);
+  /// @throws InvalidArgument for another input, and one value a channel, which would become 0.
+  Tensor normalize(const Tensor& x) const;
+
+ private:
+  InstanceNormOptions options_;
+  int dims_;
+
+ public:
+  Parameter weight;  ///< [channels], or undefined
+  Parameter bias;    ///< [channels], or undefined
+};
+
+/// InstanceNorm of sequences [N, C, L].
+class InstanceNorm1d : public InstanceNorm {
+ public:
+  /// With all options.
+  explicit InstanceNorm1d(const InstanceNormOptions& options) : InstanceNorm(options, 3) {}
+  /// Without a weight and a bias.
+  explicit InstanceNorm1d(std::int64_t channels)
+      : InstanceNorm1d(InstanceNormOptions{.channels = channels}) {}
+  /// @param x [N, channels, L]. @return x's shape.
+  Tensor forward(const Tensor& x) const { return normalize(x); }
+};
+
+/// InstanceNorm of images [N, C, H, W].
+class InstanceNorm2d : public InstanceNorm {
+ public:
+  /// With all options.
+  explicit InstanceNorm2d(const InstanceNormOptions& options) : InstanceNorm(options, 4) {}
+  /// Without a weight and a bias.
+  explicit InstanceNorm2d(std::int64_t channels)
+      : InstanceNorm2d(InstanceNormOptions{.channels = channels}) {}
+  /// @param x [N, channels, H, W]. @return x's shape.
+  Tensor forward(const Tensor& x) const { return normalize(x); }
+};
+
 /// Options of RMSNorm.
 struct RMSNormOptions {
   Shape shape = {};  ///< the last extents of the input, normalised together

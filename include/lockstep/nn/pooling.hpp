@@ -56,6 +56,51 @@ class AdaptiveAvgPool2d : public Module {
   Size2d output_;
 };
 
+/// Largest value of each window of sequences.
+class MaxPool1d : public Module {
+ public:
+  using Options = Pool1dOptions;
+  /// `count_include_pad` means nothing here.
+  explicit MaxPool1d(const Pool1dOptions& options) : options_(options) {}
+  /// Windows that do not overlap.
+  explicit MaxPool1d(std::int64_t kernel) : MaxPool1d(Pool1dOptions{.kernel = kernel}) {}
+  /// @param x [N, C, L].
+  Tensor forward(const Tensor& x) const { return max_pool1d(x, options_); }
+  std::string describe() const override;
+
+ private:
+  Pool1dOptions options_;
+};
+
+/// Mean of each window of sequences.
+class AvgPool1d : public Module {
+ public:
+  using Options = Pool1dOptions;
+  /// With all options.
+  explicit AvgPool1d(const Pool1dOptions& options) : options_(options) {}
+  /// Windows that do not overlap.
+  explicit AvgPool1d(std::int64_t kernel) : AvgPool1d(Pool1dOptions{.kernel = kernel}) {}
+  /// @param x [N, C, L].
+  Tensor forward(const Tensor& x) const { return avg_pool1d(x, options_); }
+  std::string describe() const override;
+
+ private:
+  Pool1dOptions options_;
+};
+
+/// Means of windows of sequences, chosen so that the result has a given length.
+class AdaptiveAvgPool1d : public Module {
+ public:
+  /// @param output length of the result.
+  explicit AdaptiveAvgPool1d(std::int64_t output) : output_(output) {}
+  /// @param x [N, C, L].
+  Tensor forward(const Tensor& x) const { return adaptive_avg_pool1d(x, output_); }
+  std::string describe() const override;
+
+ private:
+  std::int64_t output_;
+};
+
 /// Joins the dimensions from `start` to `end`, by default all but the batch.
 class Flatten : public Module {
  public:

@@ -254,6 +254,14 @@ class Tensor {
   Tensor log() const;
   /// `lockstep::log1p`.
   Tensor log1p() const;
+  /// `lockstep::log2`.
+  Tensor log2() const;
+  /// `lockstep::log10`.
+  Tensor log10() const;
+  /// `lockstep::tan`.
+  Tensor tan() const;
+  /// `lockstep::atan`.
+  Tensor atan() const;
   /// `lockstep::neg`.
   Tensor neg() const;
   /// `lockstep::relu`.
@@ -313,6 +321,9 @@ class Tensor {
   Tensor maximum(const Tensor& other) const;
   /// `lockstep::minimum`.
   Tensor minimum(const Tensor& other) const;
+  /// `lockstep::remainder`.
+  Tensor remainder(const Tensor& other) const;
+  Tensor remainder(Scalar value) const;
   /// `lockstep::logical_and`.
   Tensor logical_and(const Tensor& other) const;
   /// `lockstep::logical_or`.
@@ -463,25 +474,13 @@ class Tensor {
   /// Sets all elements to zero. Returns itself.
   Tensor& zero_() { return fill_(0); }
   /// `add_`.
-  template <class Operand>
-  Tensor& operator+=(const Operand& operand) {
-    return add_(operand);
-  }
+  Tensor& operator+=(const auto& operand) { return add_(operand); }
   /// `sub_`.
-  template <class Operand>
-  Tensor& operator-=(const Operand& operand) {
-    return sub_(operand);
-  }
+  Tensor& operator-=(const auto& operand) { return sub_(operand); }
   /// `mul_`.
-  template <class Operand>
-  Tensor& operator*=(const Operand& operand) {
-    return mul_(operand);
-  }
+  Tensor& operator*=(const auto& operand) { return mul_(operand); }
   /// `div_`.
-  template <class Operand>
-  Tensor& operator/=(const Operand& operand) {
-    return div_(operand);
-  }
+  Tensor& operator/=(const auto& operand) { return div_(operand); }
   /// @}
 
  private:

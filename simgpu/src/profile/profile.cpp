@@ -118,7 +118,7 @@ bool is_on() noexcept { return !options().profile.empty(); }
 void begin() {
   if (!is_on()) return;
   file();
-  lockstep::set_trace_sink(new RangeSink);  // for the life of the process
+  lockstep::add_trace_sink(*new RangeSink);  // for the life of the process
 }
 
 void begin_range(std::string_view name) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "autograd/ops/descriptors.hpp"
 #include "backend/backend.hpp"
@@ -53,6 +55,17 @@ inline void check_index(std::string_view op, const Tensor& x, const Tensor& inde
 inline void check_operand(const OpDescriptor& op, const Tensor& x) {
   const Tensor* const operands[] = {&x};
   detail::check_operands(op, operands);
+}
+
+/// What an op along a dimension makes of a tensor without dimensions, which counts as a line of one
+/// element. @param op takes the line; gives a tensor or a pair of them.
+template <class Op>
+auto of_one_element(const Tensor& x, Op&& op) {
+  const auto results = op(x.reshape({1}));
+  if constexpr (std::is_same_v<decltype(results), const Tensor>)
+    return results.reshape({});
+  else
+    return std::pair(results.first.reshape({}), results.second.reshape({}));
 }
 
 /// The tensor's view, repeated over a larger shape.

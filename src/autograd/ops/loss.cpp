@@ -46,18 +46,52 @@ void check_broadcasts(std::string_view loss, std::string_view what, const Tensor
       " does not broadcast to the input's ", input.shape());
 }
 
+/// Of targets that the host can read. @throws InvalidArgument for one that is no class.
+void check_classes(std::string_view loss, const Tensor& targets, std::int64_t classes,
+                   std::int64_t ignored) {
+  if (!targets.device().is_cpu()) return;
+  const Tensor rows = targets.contiguous();
+  const auto* const target = rows.data<std::int64_t>();
+  for (std::int64_t i = 0; i < rows.numel(); ++i)
+    LOCKSTEP_CHECK((target[i] >= 0 && target[i] < classes) || target[i] == ignored, InvalidArgument,
+                   loss, ": target ", target[i], " at ", i, " is outside [0, ", classes,
+                   ") and is not the ignored ", ignored);
+}
+
 }  // namespace
 
-Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets, Reduction reduction) {
+Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets,
+                const NllLossOptions& options) {
+  const auto& [weight, ignore_index, reduction] = options;
   const ComposedOp call(ops::nll_loss, log_probabilities);
+  if (log_probabilities.dim() == 1 && targets.dim() == 0) {
+    const Tensor loss = nll_loss(log_probabilities.unsqueeze(0), targets.unsqueeze(0), options);
+    return reduction == Reduction::none ? loss.reshape({}) : loss;
+  }
   bool fits = log_probabilities.dim() >= 2 && targets.dim() == log_probabilities.dim() - 1;
   for (int i = 0; fits && i < targets.dim(); ++i)
     fits = targets.size(i) == log_probabilities.size(i == 0 ? 0 : i + 1);
   LOCKSTEP_CHECK(fits, InvalidArgument, call.name(), ": log-probabilities of shape ",
                  log_probabilities.shape(), " and targets of shape ", targets.shape(),
-                 "; expected [N, C, d...] and [N, d...]");
-  const Tensor picked = gather(call[0], 1, targets.unsqueeze(1));
-  return reduced(neg(picked.squeeze(1)), reduction);
+                 "; expected [N, C, d...] and [N, d...], or [C] and a scalar");
+  autograd::check_index(call.name(), log_probabilities, targets);
+  const std::int64_t classes = log_probabilities.size(1);
+  check_classes(call.name(), targets, classes, ignore_index);
+  LOCKSTEP_CHECK(!weight.defined() || weight.shape() == Shape{classes}, InvalidArgument,
+                 call.name(), ": weights of shape ", weight.shape(), " for ", classes, " classes");
+  if (weight.defined()) autograd::check_alike(call.name(), call[0], weight);
+  const Tensor counted = targets != ignore_index;
+  const Tensor classes_of = where(counted, targets, 0);
+  const Tensor picked = gather(call[0], 1, classes_of.unsqueeze(1)).squeeze(1);
+  const DType dtype = picked.dtype(), wide = autograd::statistics_dtype(dtype);
+  Tensor losses = where(counted, -picked, 0).to(wide), counts = counted.to(wide);
+  if (weight.defined()) {
+    counts = counts *
+             index_select(weight, 0, classes_of.reshape({-1})).reshape(targets.shape()).to(wide);
+    losses = losses * counts;
+  }
+  return (reduction == Reduction::mean ? sum(losses) / sum(counts) : reduced(losses, reduction))
+      .to(dtype);
 }
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {

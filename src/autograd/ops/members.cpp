@@ -7,6 +7,12 @@ namespace lockstep {
 Tensor Tensor::abs() const { return lockstep::abs(*this); }
 Tensor Tensor::ceil() const { return lockstep::ceil(*this); }
 Tensor Tensor::cos() const { return lockstep::cos(*this); }
+Tensor Tensor::log2() const { return lockstep::log2(*this); }
+Tensor Tensor::log10() const { return lockstep::log10(*this); }
+Tensor Tensor::tan() const { return lockstep::tan(*this); }
+Tensor Tensor::atan() const { return lockstep::atan(*this); }
+Tensor Tensor::remainder(const Tensor& other) const { return lockstep::remainder(*this, other); }
+Tensor Tensor::remainder(Scalar value) const { return lockstep::remainder(*this, value); }
 Tensor Tensor::erf() const { return lockstep::erf(*this); }
 Tensor Tensor::exp() const { return lockstep::exp(*this); }
 Tensor Tensor::floor() const { return lockstep::floor(*this); }

@@ -3,11 +3,14 @@
 #include <limits>
 
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/composed.hpp"
 #include "autograd/ops/numbers.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 
 namespace lockstep {
 
+LOCKSTEP_OP(nan_to_num, any, follow, same)
+LOCKSTEP_OP(prelu, floating, lower_precision, same)
 LOCKSTEP_OP(where, any, widest, same)
 
 namespace {
@@ -112,6 +115,16 @@ Tensor additive(BinaryOp op, const Tensor& a, const Tensor& b, double alpha, dou
                      });
 }
 
+/// The largest number of a floating dtype.
+double largest_number(DType dtype) {
+  switch (dtype) {
+    case DType::bf16: return 0x1.FEp127;
+    case DType::f16: return 65504;
+    case DType::f32: return std::numeric_limits<float>::max();
+    default: return std::numeric_limits<double>::max();
+  }
+}
+
 }  // namespace
 
 Tensor autograd::binary(BinaryOp op, const Tensor& a, const Tensor& b) {
@@ -149,9 +162,13 @@ Tensor reciprocal(const Tensor& x) { return unary(UnaryOp::reciprocal, x); }
 Tensor exp(const Tensor& x) { return unary(UnaryOp::exp, x); }
 Tensor expm1(const Tensor& x) { return unary(UnaryOp::expm1, x); }
 Tensor log(const Tensor& x) { return unary(UnaryOp::log, x); }
+Tensor log2(const Tensor& x) { return unary(UnaryOp::log2, x); }
+Tensor log10(const Tensor& x) { return unary(UnaryOp::log10, x); }
 Tensor log1p(const Tensor& x) { return unary(UnaryOp::log1p, x); }
 Tensor sin(const Tensor& x) { return unary(UnaryOp::sin, x); }
 Tensor cos(const Tensor& x) { return unary(UnaryOp::cos, x); }
+Tensor tan(const Tensor& x) { return unary(UnaryOp::tan, x); }
+Tensor atan(const Tensor& x) { return unary(UnaryOp::atan, x); }
 Tensor erf(const Tensor& x) { return unary(UnaryOp::erf, x); }
 Tensor tanh(const Tensor& x) { return unary(UnaryOp::tanh, x); }
 Tensor sigmoid(const Tensor& x) { return unary(UnaryOp::sigmoid, x); }
@@ -166,6 +183,19 @@ Tensor elu(const Tensor& x, double alpha) { return unary(UnaryOp::elu, x, {.alph
 Tensor hardswish(const Tensor& x) { return unary(UnaryOp::hardswish, x); }
 Tensor leaky_relu(const Tensor& x, double slope) {
   return unary(UnaryOp::leaky_relu, x, {.alpha = slope});
+}
+Tensor prelu(const Tensor& x_in, const Tensor& slopes_in) {
+  const ComposedOp call(ops::prelu, x_in, slopes_in);
+  const Tensor& x = call[0];
+  const std::int64_t channels = x.dim() > 1 ? x.size(1) : 1;
+  LOCKSTEP_CHECK(slopes_in.dim() <= 1 && (slopes_in.numel() == 1 || slopes_in.numel() == channels),
+                 InvalidArgument, call.name(), ": slopes of shape ", slopes_in.shape(),
+                 " for an input of shape ", x.shape(), "; it needs one, or one for each of ",
+                 channels, " channels");
+  Shape along = Dims::filled(x.dim(), 1);
+  if (slopes_in.numel() != 1) along[1] = channels;
+  // Not x times the slope: an infinite x above 0 would make the slope's gradient NaN.
+  return where(x > 0.0, x, call[1].reshape(along) * clamp_max(x, 0));
 }
 Tensor clamp(const Tensor& x, Scalar low, Scalar high) {
   LOCKSTEP_CHECK(low.to_double() <= high.to_double(), InvalidArgument, "clamp: low ",
@@ -247,6 +277,12 @@ Tensor floor_divide(const Tensor& a, const Tensor& b) {
   return binary(BinaryOp::floor_divide, a, b);
 }
 
+Tensor remainder(const Tensor& a, const Tensor& b) { return binary(BinaryOp::remainder, a, b); }
+Tensor remainder(const Tensor& x, Scalar value) {
+  check_holds(traits(BinaryOp::remainder).name, x.dtype(), value);
+  return remainder(x, scalar(value, x.options()));
+}
+
 Tensor maximum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::maximum, a, b); }
 Tensor minimum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::minimum, a, b); }
 Tensor pow(const Tensor& a, const Tensor& b) { return binary(BinaryOp::pow, a, b); }
@@ -273,6 +309,17 @@ Tensor where(const Tensor& condition, const Tensor& a_in, const Tensor& b_in) {
     if (inputs.wanted(0)) inputs.set(0, sum_to(where(chosen, dy, zero), inputs.operand_shape(0)));
     if (inputs.wanted(1)) inputs.set(1, sum_to(where(chosen, zero, dy), inputs.operand_shape(1)));
   });
+}
+
+Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> positive,
+                  std::optional<double> negative) {
+  const ComposedOp call(ops::nan_to_num, x);
+  if (!is_floating(x.dtype())) return x.clone();
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double largest = largest_number(x.dtype());
+  const Tensor bounded = where(x == infinity, positive.value_or(largest),
+                               where(x == -infinity, negative.value_or(-largest), x));
+  return where(isnan(x), nan, bounded);
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {

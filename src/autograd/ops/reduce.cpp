@@ -1,5 +1,7 @@
 #include "lockstep/autograd/ops/reduce.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "autograd/ops/common.hpp"
@@ -17,12 +19,14 @@ LOCKSTEP_OP(amin, numeric, follow, same)
 LOCKSTEP_OP(any, any, follow, same)
 LOCKSTEP_OP(argmax, numeric, follow, same)
 LOCKSTEP_OP(argmin, numeric, follow, same)
+LOCKSTEP_OP(cosine_similarity, floating, f32, same)
 LOCKSTEP_OP(cumsum, any, f32, same)
 LOCKSTEP_OP(logsumexp, floating, f32, same)
 LOCKSTEP_OP(max, numeric, follow, same)
 LOCKSTEP_OP(mean, floating, follow, same)
 LOCKSTEP_OP(min, numeric, follow, same)
 LOCKSTEP_OP(norm, floating, f32, same)
+LOCKSTEP_OP(normalize, floating, f32, same)
 LOCKSTEP_OP(prod, any, f32, same)
 LOCKSTEP_OP(std, floating, follow, same)
 LOCKSTEP_OP(sum, any, f32, same)
@@ -32,16 +36,19 @@ namespace {
 
 using namespace autograd;
 
+/// The place of a dimension that is reduced. One element without dimensions is what is left of 0.
+int reduced_dim(std::int64_t dim, int rank) { return wrap_dim(dim, std::max(rank, 1)); }
+
 /// The shape with every reduced dimension at extent 1.
 Shape kept_shape(const Shape& shape, const Dims& dims) {
   if (dims.empty()) return Dims::filled(shape.size(), 1);
   Shape kept = shape;
-  Dims seen = Dims::filled(shape.size(), 0);
+  Dims seen = Dims::filled(std::max(shape.size(), 1), 0);
   for (const auto dim : dims) {
-    const int d = wrap_dim(dim, shape.size());
+    const int d = reduced_dim(dim, shape.size());
     LOCKSTEP_CHECK(seen[d]++ == 0, InvalidArgument, "a reduction over dimensions ", dims,
                    " of shape ", shape, " names dimension ", d, " twice");
-    kept[d] = 1;
+    if (d < shape.size()) kept[d] = 1;
   }
   return kept;
 }
@@ -49,8 +56,8 @@ Shape kept_shape(const Shape& shape, const Dims& dims) {
 /// The shape without the reduced dimensions.
 Shape dropped_shape(const Shape& shape, const Dims& dims) {
   if (dims.empty()) return {};
-  Dims reduced = Dims::filled(shape.size(), 0);
-  for (const auto dim : dims) reduced[wrap_dim(dim, shape.size())] = 1;
+  Dims reduced = Dims::filled(std::max(shape.size(), 1), 0);
+  for (const auto dim : dims) reduced[reduced_dim(dim, shape.size())] = 1;
   Shape dropped;
   for (int i = 0; i < shape.size(); ++i)
     if (!reduced[i]) dropped.push_back(shape[i]);
@@ -123,6 +130,10 @@ Tensor extreme(ReduceOp op, const OpDescriptor& descriptor, const Tensor& x_in, 
 
 Tensor arg_extreme(const OpDescriptor& descriptor, const Tensor& x, std::int64_t dim, bool largest,
                    bool keepdim) {
+  if (x.dim() == 0)
+    return of_one_element(x, [&](const Tensor& line) {
+      return arg_extreme(descriptor, line, dim, largest, keepdim);
+    });
   const OpCall call(descriptor, x);
   const int d = wrap_dim(dim, x.dim());
   LOCKSTEP_CHECK(x.shape()[d] > 0, InvalidArgument, descriptor.name,
@@ -133,12 +144,17 @@ Tensor arg_extreme(const OpDescriptor& descriptor, const Tensor& x, std::int64_t
   return finish(y, x, {d}, keepdim);
 }
 
-/// What stands at positions along a dimension, and the positions.
-std::pair<Tensor, Tensor> with_values(const Tensor& x, const Tensor& kept, std::int64_t dim,
-                                      bool keepdim) {
-  const Tensor values = gather(x, dim, kept);
-  if (keepdim) return {values, kept};
-  return {values.squeeze(dim), kept.squeeze(dim)};
+/// What stands at the position of the extreme along a dimension, and the position.
+std::pair<Tensor, Tensor> extreme_and_place(const OpDescriptor& descriptor, const Tensor& x,
+                                            std::int64_t dim, bool largest, bool keepdim) {
+  if (x.dim() == 0)
+    return of_one_element(x, [&](const Tensor& line) {
+      return extreme_and_place(descriptor, line, dim, largest, keepdim);
+    });
+  const Tensor place = arg_extreme(descriptor, x, dim, largest, true);
+  const Tensor value = gather(x, dim, place);
+  if (keepdim) return {value, place};
+  return {value.squeeze(dim), place.squeeze(dim)};
 }
 
 }  // namespace
@@ -259,6 +275,47 @@ Tensor norm(const Tensor& x_in, const Dims& dims, bool keepdim) {
                          });
 }
 
+namespace {
+
+/// With the dimension at extent 1.
+Tensor p_norm(const Tensor& x_in, double p, std::int64_t dim) {
+  if (p == 2 || x_in.numel() == 0) return norm(x_in, dim, true);
+  const Tensor x = x_in.to(statistics_dtype(x_in.dtype()));
+  if (p == 1) return sum(abs(x), dim, true);
+  if (std::isinf(p)) return amax(abs(x), dim, true);
+  return pow(sum(pow(abs(x), p), dim, true), 1 / p);
+}
+
+}  // namespace
+
+Tensor normalize(const Tensor& x_in, double p, std::int64_t dim, double eps) {
+  const ComposedOp call(ops::normalize, x_in);
+  LOCKSTEP_CHECK(p > 0 && eps >= 0, InvalidArgument, call.name(), ": p = ", p, " and eps = ", eps,
+                 "; p must be above 0 and eps not below it");
+  const Tensor& x = call[0];
+  return x / clamp_min(p_norm(x, p, dim).to(x.dtype()), eps);
+}
+
+Tensor cosine_similarity(const Tensor& a_in, const Tensor& b_in, std::int64_t dim, double eps) {
+  const ComposedOp call(ops::cosine_similarity, a_in, b_in);
+  const Tensor &a = call[0], &b = call[1];
+  const int d = reduced_dim(dim, std::max(a.dim(), b.dim()));
+  // Counted from the end a dimension is the same one of both. Where only one of them has it, or has
+  // it whole, the other's elements are repeated along it.
+  const std::int64_t from_end = d - std::max({a.dim(), b.dim(), 1});
+  const auto extent = [&](const Tensor& x) {
+    return x.dim() + from_end < 0 ? 1 : x.size(from_end);
+  };
+  const auto along = [&](const Tensor& x, const Tensor& other) {
+    Shape shape = x.shape();
+    while (shape.size() + from_end < 0) shape.insert(0, 1);
+    if (shape[static_cast<int>(shape.size() + from_end)] == 1)
+      shape[static_cast<int>(shape.size() + from_end)] = extent(other);
+    return normalize(x.expand(shape), 2, from_end, eps);
+  };
+  return sum(along(a, b) * along(b, a), from_end);
+}
+
 Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim) {
   return arg_extreme(ops::argmax, x, dim, true, keepdim);
 }
@@ -272,10 +329,10 @@ Tensor argmin(const Tensor& x) { return argmin(x.reshape({-1}), 0); }
 Tensor max(const Tensor& x) { return extreme(ReduceOp::amax, ops::max, x, {}, false); }
 Tensor min(const Tensor& x) { return extreme(ReduceOp::amin, ops::min, x, {}, false); }
 std::pair<Tensor, Tensor> max(const Tensor& x, std::int64_t dim, bool keepdim) {
-  return with_values(x, arg_extreme(ops::max, x, dim, true, true), dim, keepdim);
+  return extreme_and_place(ops::max, x, dim, true, keepdim);
 }
 std::pair<Tensor, Tensor> min(const Tensor& x, std::int64_t dim, bool keepdim) {
-  return with_values(x, arg_extreme(ops::min, x, dim, false, true), dim, keepdim);
+  return extreme_and_place(ops::min, x, dim, false, keepdim);
 }
 
 Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
@@ -288,6 +345,8 @@ Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
 }
 
 Tensor cumsum(const Tensor& x_in, std::int64_t dim) {
+  if (x_in.dim() == 0)
+    return of_one_element(x_in, [&](const Tensor& line) { return cumsum(line, dim); });
   const OpCall call(ops::cumsum, x_in);
   const Tensor x = no_grad([&] { return call[0].to(sum_dtype(call[0].dtype())); });
   const int d = wrap_dim(dim, x.dim());

@@ -11,6 +11,7 @@ LOCKSTEP_OP(cat, any, widest, same)
 LOCKSTEP_OP(flip, any, follow, same)
 LOCKSTEP_OP(gather, any, follow, same)
 LOCKSTEP_OP(index_select, any, follow, same)
+LOCKSTEP_OP(meshgrid, any, follow, own)
 LOCKSTEP_OP(pad, any, follow, same)
 LOCKSTEP_OP(repeat, any, follow, same)
 LOCKSTEP_OP(roll, any, follow, same)
@@ -192,6 +193,29 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) 
   if (extent == 0) sizes.push_back(0);
   for (std::int64_t at = 0; at < extent; at += size) sizes.push_back(std::min(size, extent - at));
   return split(x, sizes, dim);
+}
+
+std::vector<Tensor> meshgrid(std::span<const Tensor> axes, std::string_view indexing) {
+  const ComposedOp call(ops::meshgrid);
+  LOCKSTEP_CHECK(indexing == "ij" || indexing == "xy", InvalidArgument, call.name(),
+                 ": indexing is \"", indexing, "\"; it is \"ij\" or \"xy\"");
+  LOCKSTEP_CHECK(!axes.empty(), InvalidArgument, call.name(), ": the list of axes is empty");
+  const bool swaps = indexing == "xy" && axes.size() > 1;
+  const auto place = [&](std::size_t i) { return static_cast<int>(swaps && i < 2 ? 1 - i : i); };
+  Shape shape = Dims::filled(static_cast<int>(axes.size()), 1);
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    LOCKSTEP_CHECK(axes[i].defined(), InvalidArgument, call.name(), ": axis ", i, " is undefined");
+    LOCKSTEP_CHECK(axes[i].dim() <= 1, InvalidArgument, call.name(), ": axis ", i, " has shape ",
+                   axes[i].shape(), "; each has one dimension");
+    shape[place(i)] = axes[i].numel();
+  }
+  std::vector<Tensor> grid;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    Shape along = Dims::filled(shape.size(), 1);
+    along[place(i)] = axes[i].numel();
+    grid.push_back(axes[i].reshape(along).expand(shape));
+  }
+  return grid;
 }
 
 std::vector<Tensor> unbind(const Tensor& x, std::int64_t dim) {

@@ -31,6 +31,8 @@ Tensor softmax_rows(const OpDescriptor& op, const Tensor& x_in, bool log) {
 }
 
 Tensor softmax_along(const OpDescriptor& op, const Tensor& x, std::int64_t dim, bool log) {
+  if (x.dim() == 0)
+    return of_one_element(x, [&](const Tensor& row) { return softmax_along(op, row, dim, log); });
   const int d = wrap_dim(dim, x.dim());
   if (d == x.dim() - 1) return softmax_rows(op, x, log);
   return softmax_rows(op, x.transpose(d, -1), log).transpose(d, -1);

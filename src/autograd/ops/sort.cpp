@@ -30,6 +30,8 @@ Tensor largest_positions(const Tensor& rows, std::int64_t k) {
 }  // namespace
 
 Tensor argsort(const Tensor& x_in, std::int64_t dim, bool descending) {
+  if (x_in.dim() == 0)
+    return of_one_element(x_in, [&](const Tensor& x) { return argsort(x, dim, descending); });
   const OpCall call(ops::argsort, x_in);
   const Tensor& x = call[0];
   const int d = wrap_dim(dim, x.dim());
@@ -40,12 +42,19 @@ Tensor argsort(const Tensor& x_in, std::int64_t dim, bool descending) {
 }
 
 std::pair<Tensor, Tensor> sort(const Tensor& x, std::int64_t dim, bool descending) {
+  if (x.dim() == 0)
+    return of_one_element(x, [&](const Tensor& line) { return sort(line, dim, descending); });
   const ComposedOp call(ops::sort, x);
   const Tensor positions = argsort(x, dim, descending);
   return {gather(x, dim, positions), positions};
 }
 
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim, bool largest) {
+  if (x.dim() == 0) {
+    LOCKSTEP_CHECK(k == 1, InvalidArgument, ops::topk.name, ": k = ", k,
+                   " of a tensor without dimensions, which is one element");
+    return of_one_element(x, [&](const Tensor& line) { return topk(line, k, dim, largest); });
+  }
   const ComposedOp call(ops::topk, x);
   const int d = wrap_dim(dim, x.dim());
   LOCKSTEP_CHECK(k >= 0 && k <= x.shape()[d], InvalidArgument, call.name(), ": k = ", k,

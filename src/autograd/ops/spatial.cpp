@@ -1,11 +1,15 @@
 #include "lockstep/autograd/ops/spatial.hpp"
 
+#include "autograd/ops/composed.hpp"
 #include "autograd/ops/images.hpp"
 
 namespace lockstep {
 
+LOCKSTEP_OP(adaptive_avg_pool1d, floating, follow, same)
 LOCKSTEP_OP(adaptive_avg_pool2d, floating, follow, same)
+LOCKSTEP_OP(avg_pool1d, floating, follow, same)
 LOCKSTEP_OP(avg_pool2d, floating, follow, same)
+LOCKSTEP_OP(max_pool1d, floating, follow, same)
 LOCKSTEP_OP(max_pool2d, floating, follow, same)
 
 namespace {
@@ -111,6 +115,42 @@ Tensor adaptive_avg_pool2d(const Tensor& x, Size2d output) {
                  ": output size ", output.height, " x ", output.width, " must be positive");
   return average_pool(call, {.adaptive = true},
                       {x.size(0), x.size(1), output.height, output.width});
+}
+
+namespace {
+
+/// Sequences as images of one row. @throws InvalidArgument for what is none.
+Tensor as_image(std::string_view op, const Tensor& x) {
+  LOCKSTEP_CHECK(x.dim() == 3, InvalidArgument, op, ": needs sequences [N, C, L], got shape ",
+                 x.shape());
+  return x.unsqueeze(2);
+}
+
+Pool2dOptions in_one_row(const Pool1dOptions& options) {
+  return {.kernel = {1, options.kernel},
+          .stride = {1, options.stride ? options.stride : options.kernel},
+          .padding = {0, options.padding},
+          .ceil_mode = options.ceil_mode,
+          .count_include_pad = options.count_include_pad};
+}
+
+}  // namespace
+
+Tensor max_pool1d(const Tensor& x, const Pool1dOptions& options) {
+  const ComposedOp call(ops::max_pool1d, x);
+  return max_pool2d(as_image(call.name(), x), in_one_row(options)).squeeze(2);
+}
+
+Tensor avg_pool1d(const Tensor& x, const Pool1dOptions& options) {
+  const ComposedOp call(ops::avg_pool1d, x);
+  return avg_pool2d(as_image(call.name(), x), in_one_row(options)).squeeze(2);
+}
+
+Tensor adaptive_avg_pool1d(const Tensor& x, std::int64_t output) {
+  const ComposedOp call(ops::adaptive_avg_pool1d, x);
+  LOCKSTEP_CHECK(output > 0, InvalidArgument, call.name(), ": output length ", output,
+                 " must be positive");
+  return adaptive_avg_pool2d(as_image(call.name(), x), {1, output}).squeeze(2);
 }
 
 }  // namespace lockstep

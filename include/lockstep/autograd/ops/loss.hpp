@@ -71,10 +71,25 @@ struct LinearCrossEntropyOptions {
 /// @throws as linear and cross_entropy.
 Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& targets,
                             const LinearCrossEntropyOptions& options = {});
-/// -input[target]: cross-entropy over log-probabilities [n, classes, d...], targets [n, d...].
-/// @throws InvalidArgument on the CPU for a target out of range; on a GPU it counts as a loss of 0.
+/// Options of `nll_loss`, as of `cross_entropy`.
+struct NllLossOptions {
+  /// Weight of each class, [classes]; undefined: all 1.
+  Tensor weight = {};
+  /// Targets of this value count nothing.
+  std::int64_t ignore_index = -100;
+  Reduction reduction = Reduction::mean;
+};
+/// -input[target]: cross-entropy over log-probabilities [n, classes, d...], targets [n, d...], or
+/// [classes] and a scalar. The mean divides by the weight of the counted targets.
+/// @throws InvalidArgument for shapes that do not fit, and on the CPU for a target out of range; on
+/// a GPU it counts as a loss of 0, with weights as none.
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets,
-                Reduction reduction = Reduction::mean);
+                const NllLossOptions& options);
+/// The same without weights.
+inline Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets,
+                       Reduction reduction = Reduction::mean) {
+  return nll_loss(log_probabilities, targets, NllLossOptions{.reduction = reduction});
+}
 /// (input - target)^2.
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
 /// |input - target|.

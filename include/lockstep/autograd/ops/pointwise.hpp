@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
@@ -37,12 +39,20 @@ Tensor exp(const Tensor& x);
 Tensor expm1(const Tensor& x);
 /// Natural logarithm.
 Tensor log(const Tensor& x);
+/// Logarithm to the base 2.
+Tensor log2(const Tensor& x);
+/// Logarithm to the base 10.
+Tensor log10(const Tensor& x);
 /// log(1 + x), accurate near 0.
 Tensor log1p(const Tensor& x);
 /// Sine of radians.
 Tensor sin(const Tensor& x);
 /// Cosine of radians.
 Tensor cos(const Tensor& x);
+/// Tangent of radians.
+Tensor tan(const Tensor& x);
+/// The angle in radians, within [-pi/2, pi/2], whose tangent is x.
+Tensor atan(const Tensor& x);
 /// Error function.
 Tensor erf(const Tensor& x);
 /// Hyperbolic tangent.
@@ -68,6 +78,9 @@ Tensor elu(const Tensor& x, double alpha = 1.0);
 Tensor hardswish(const Tensor& x);
 /// x above 0, else slope * x.
 Tensor leaky_relu(const Tensor& x, double slope = 0.01);
+/// x above 0, else slope * x, with learned slopes (He et al. 2015).
+/// @param slopes one element, or one for each channel of x [N, C, ...].
+Tensor prelu(const Tensor& x, const Tensor& slopes);
 /// x limited to [low, high]; gradient 0 outside. Bounds count by value: one that an integer dtype
 /// cannot hold limits nothing. @throws InvalidArgument if all elements would have to become it.
 Tensor clamp(const Tensor& x, Scalar low, Scalar high);
@@ -112,6 +125,11 @@ Tensor div(const Tensor& a, const Tensor& b, RoundingMode rounding);
 /// whole number is not taken for it (1.0 by 0.1 gives 9, for the f64 next to 0.1 lies above it).
 /// Integers give 0 for division by 0. The gradient is 0.
 Tensor floor_divide(const Tensor& a, const Tensor& b);
+/// a - b * floor_divide(a, b), without rounding in between, as `%` of Python and PyTorch: it has
+/// the sign of b. Integers give 0 for division by 0. The gradient takes the quotient as constant.
+Tensor remainder(const Tensor& a, const Tensor& b);
+/// The same by a number. @throws InvalidArgument for one that x's integer dtype cannot hold.
+Tensor remainder(const Tensor& x, Scalar value);
 /// The larger; at ties each gets half of the gradient.
 Tensor maximum(const Tensor& a, const Tensor& b);
 /// The smaller; at ties each gets half of the gradient.
@@ -121,6 +139,11 @@ Tensor pow(const Tensor& a, const Tensor& b);
 /// silu(gate) * up, rounded once; shapes broadcast: the gate of SwiGLU (Shazeer 2020), a
 /// feed-forward part `linear(swiglu(linear(x, gate), linear(x, up)), down)`.
 Tensor swiglu(const Tensor& gate, const Tensor& up);
+/// x with other numbers in the place of those that are none: `nan` for NaN, and for the infinities
+/// `positive` and `negative`, by default the largest and the least number of the dtype. The
+/// gradient is 0 there. Integers stay.
+Tensor nan_to_num(const Tensor& x, double nan = 0.0, std::optional<double> positive = {},
+                  std::optional<double> negative = {});
 /// condition (bool) ? a : b, broadcast.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 /// The same with a number, of the tensor's dtype. @throws InvalidArgument if that cannot hold it.
@@ -151,6 +174,10 @@ inline Tensor operator*(Scalar value, const Tensor& x) { return mul(x, value); }
 inline Tensor operator/(const Tensor& x, Scalar value) { return div(x, value); }
 /// Elementwise value / x, recorded.
 inline Tensor operator/(Scalar value, const Tensor& x) { return div(value, x); }
+/// Elementwise `remainder`, recorded.
+inline Tensor operator%(const Tensor& a, const Tensor& b) { return remainder(a, b); }
+/// Elementwise `remainder` by a number, recorded.
+inline Tensor operator%(const Tensor& x, Scalar value) { return remainder(x, value); }
 /// Elementwise -x, recorded.
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 

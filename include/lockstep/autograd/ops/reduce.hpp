@@ -8,7 +8,8 @@
 /// @file
 /// Reductions over whole dimensions: one number, or several in braces. None given means all; one
 /// named twice throws InvalidArgument. With `keepdim` reduced dimensions stay with extent 1. bf16
-/// and f16 accumulate in f32.
+/// and f16 accumulate in f32. A tensor without dimensions may be named its dimension 0 or -1, here
+/// as by softmax and the ops that order, as if it had one of extent 1.
 
 namespace lockstep {
 
@@ -60,6 +61,14 @@ Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor norm(const Tensor& x, DimIndex auto dim, bool keepdim = false) {
   return norm(x, only(dim), keepdim);
 }
+
+/// x / max(norm, eps) with the p-norm along a dimension, (sum |x|^p)^(1/p), of which that of an
+/// infinite p is the largest |x|: vectors of length 1.
+/// @throws InvalidArgument unless p is above 0, and for a negative eps.
+Tensor normalize(const Tensor& x, double p = 2.0, std::int64_t dim = 1, double eps = 1e-12);
+/// The cosine of the angle between vectors along a dimension of the shape that both broadcast to:
+/// the sum of the products of what `normalize` makes of them. That dimension is gone in the result.
+Tensor cosine_similarity(const Tensor& a, const Tensor& b, std::int64_t dim = 1, double eps = 1e-8);
 
 /// Position (i64) of the first largest element along a dimension. Not differentiable.
 Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);

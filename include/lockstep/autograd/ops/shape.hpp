@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/tensor/tensor.hpp"
@@ -38,6 +39,17 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim =
 /// `chunks` empty ones.
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);
 
+/// The coordinates of the points of a grid over axes of one dimension each, which all get as many
+/// dimensions as there are axes: [len(first), len(second), ...]. Views, to be read.
+/// @param indexing "ij", or "xy", by which the first two dimensions change places.
+/// @throws InvalidArgument for no axes, others than of one dimension (or none: of one point), and
+/// another indexing.
+std::vector<Tensor> meshgrid(std::span<const Tensor> axes, std::string_view indexing = "ij");
+/// The coordinates of the points of a grid.
+inline std::vector<Tensor> meshgrid(const std::vector<Tensor>& axes,
+                                    std::string_view indexing = "ij") {
+  return meshgrid(std::span<const Tensor>(axes), indexing);
+}
 /// Views of the parts at each index of a dimension, which disappears.
 std::vector<Tensor> unbind(const Tensor& x, std::int64_t dim = 0);
 /// As many copies behind one another as `times` says of each dimension; more numbers than

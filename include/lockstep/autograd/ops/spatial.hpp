@@ -7,8 +7,8 @@
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
-/// Convolution, pooling and resizing of images [N, C, H, W]. Row-major and channels-last memory are
-/// both taken as they are; the result has the input's memory order.
+/// Convolution, pooling and resizing of images [N, C, H, W] and sequences. Row-major and
+/// channels-last memory are both taken as they are; the result has the input's memory order.
 
 namespace lockstep {
 
@@ -88,6 +88,31 @@ Tensor avg_pool2d(const Tensor& x, std::integral auto kernel, Size2d stride = 0,
 }
 /// Means of windows chosen so that the result has the given size.
 Tensor adaptive_avg_pool2d(const Tensor& x, Size2d output);
+
+/// Geometry of pooling sequences; a stride of 0 means the kernel's size.
+struct Pool1dOptions {
+  std::int64_t kernel = 1;
+  std::int64_t stride = 0;
+  std::int64_t padding = 0;
+  bool ceil_mode = false;         ///< windows may leave the sequence at the end
+  bool count_include_pad = true;  ///< means divide by the whole window
+};
+/// Largest value of each window of sequences [N, C, L].
+Tensor max_pool1d(const Tensor& x, const Pool1dOptions& options);
+/// Mean of each window of sequences [N, C, L].
+Tensor avg_pool1d(const Tensor& x, const Pool1dOptions& options);
+/// The same of windows of a length: max_pool1d(x, 2).
+Tensor max_pool1d(const Tensor& x, std::integral auto kernel, std::int64_t stride = 0,
+                  std::int64_t padding = 0) {
+  return max_pool1d(x, Pool1dOptions{.kernel = kernel, .stride = stride, .padding = padding});
+}
+/// Means of windows of a length: avg_pool1d(x, 2).
+Tensor avg_pool1d(const Tensor& x, std::integral auto kernel, std::int64_t stride = 0,
+                  std::int64_t padding = 0) {
+  return avg_pool1d(x, Pool1dOptions{.kernel = kernel, .stride = stride, .padding = padding});
+}
+/// Means of windows of sequences [N, C, L], chosen so that the result has the given length.
+Tensor adaptive_avg_pool1d(const Tensor& x, std::int64_t output);
 
 /// Factors of height and width; one number means both.
 struct Scale2d {
