@@ -40,6 +40,31 @@ bool is_count(std::string_view state) {
   return state == "step" || state == "group" || state == "mu_product";
 }
 
+/// Of shards whose wrapper has ended: without it they would never have a gradient again, and steps
+/// would change nothing.
+class Ended final : public autograd::GradientSink {
+ public:
+  static Ended& sink() {
+    static Ended ended;
+    return ended;
+  }
+  Tensor memory_for(std::size_t) override { refuse(); }
+  void on_final(std::size_t) override { refuse(); }
+  void check_update(std::size_t) const override { refuse(); }
+  void on_taken(std::size_t) noexcept override {}
+  autograd::GradientShare share(std::size_t) const override {
+    return autograd::GradientShare::part;
+  }
+
+ private:
+  [[noreturn]] static void refuse() {
+    LOCKSTEP_THROW(InvalidArgument,
+                   "the shards of a DistributedDataParallel that has ended have no gradients any "
+                   "more, and an optimizer's steps would change nothing; keep it as long as its "
+                   "optimizer, or make a new one for the new wrapper");
+  }
+};
+
 }  // namespace
 
 ParameterShards::ParameterShards(NamedTensors parameters, CommunicatorPtr group,
@@ -88,7 +113,10 @@ void ParameterShards::on_final(std::size_t index) {
 
 ParameterShards::~ParameterShards() {
   clear_gradients();
-  for (const auto& [name, shard] : shards_) autograd::leaf_of(shard).release_sink(*this);
+  for (const auto& [name, shard] : shards_) {
+    autograd::leaf_of(shard).release_sink(*this);
+    autograd::leaf_of(shard).set_sink(Ended::sink(), 0);
+  }
 }
 
 void ParameterShards::place_whole(std::size_t index, std::int64_t offset) {

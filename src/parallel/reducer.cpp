@@ -96,7 +96,7 @@ Reducer::~Reducer() {
   registration_.reset();
   give_back();
   try {
-    if (accumulates_) autograd::on_backward_through(accumulate_tag_, nullptr);
+    if (hears_of_accumulations_) autograd::on_backward_through(accumulate_tag_, nullptr);
     if (forwards_ > 0)
       autograd::close_graph_tag(
           reduce_tag_,
@@ -283,7 +283,8 @@ void Reducer::on_final(std::size_t index) {
                    "nothing would average what it adds; call the wrapper, not the module, and add "
                    "what is computed of parameters alone, such as an L2 penalty, to the loss of a "
                    "forward");
-    is_local_[index] = true;
+    // One that a hook has cleared stays marked, if backwards before had left one.
+    if (leaves_[index]->gradient().defined()) is_local_[index] = true;
     leave_local_as_captured();
     return;
   }

@@ -38,10 +38,7 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
     tree_->begin_forward();
   }
   if (mode == Mode::accumulate) {
-    if ((tree_ || gathered()) && grad_enabled() && !std::exchange(accumulates_, true))
-      autograd::on_backward_through(accumulate_tag_, [self = std::weak_ptr<Reducer*>(self_)] {
-        if (const auto reducer = self.lock()) (*reducer)->begin_accumulation();
-      });
+    if ((tree_ || gathered()) && grad_enabled()) hear_of_accumulations();
     return autograd::TagGuard(accumulate_tag_);
   }
   if (is_captured()) {
@@ -121,9 +118,19 @@ void Reducer::set_accumulated(const Accumulated& accumulated) {
   unit_ = accumulated.unit;
 }
 
-/// Before a backward through a forward that accumulates.
+/// From now on, before each backward through a forward that accumulates.
+void Reducer::hear_of_accumulations() {
+  if (std::exchange(hears_of_accumulations_, true)) return;
+  autograd::on_backward_through(accumulate_tag_, [self = std::weak_ptr<Reducer*>(self_)] {
+    if (const auto reducer = self.lock()) (*reducer)->begin_accumulation();
+  });
+}
+
 void Reducer::begin_accumulation() {
-  if (tree_) begin_micro_batch();
+  if (tree_)
+    begin_micro_batch();
+  else if (!weighted_)
+    check_weights_fit(false);
   if (gathered()) gather_in_backward();
 }
 

@@ -36,6 +36,7 @@ void Reducer::backward(const Tensor& loss, const Tensor& weight, double known) {
                  InvalidArgument, "a backward with a weight begins at a loss of one element on ",
                  group_->device());
   check_weights_fit(true);
+  if (!tree_) hear_of_accumulations();  // those without a weight do not go with it
   {
     const NoGradGuard no_recording;
     const autograd::AutocastModeGuard no_casts;
@@ -83,7 +84,10 @@ void Reducer::check_weights_fit(bool is_weighted) {
       tree_ ? tree_->count() > 0 : std::ranges::any_of(leaves_, [](const auto& leaf) {
         return leaf->gradient().defined();
       });
-  if (!accumulates) accumulated_weight_ = unit_ = Tensor();  // the gradients were cleared
+  if (!accumulates) {  // the gradients were cleared
+    accumulated_weight_ = unit_ = Tensor();
+    is_local_.assign(leaves_.size(), false);
+  }
   const bool was_weighted = tree_ ? tree_->is_weighted() : accumulated_weight_.defined();
   LOCKSTEP_CHECK(
       !accumulates || was_weighted == is_weighted, InvalidArgument,
@@ -93,6 +97,12 @@ void Reducer::check_weights_fit(bool is_weighted) {
             "= true, and give all backwards between two steps a weight"
           : "a backward without a weight would be added to gradients of backwards that "
             "have one; give all backwards between two steps a weight");
+  if (!accumulated_weight_.defined()) return;
+  for (std::size_t i = 0; i < leaves_.size(); ++i)
+    LOCKSTEP_CHECK(!is_local_[i] || leaves_[i]->gradient().defined(), InvalidArgument,
+                   "the gradient of ", parameters_[i].first,
+                   " was cleared since a backward that gave it a weight, and others were not, so "
+                   "that no sum of weights fits both; clear all gradients of the module, or none");
 }
 
 /// In a backward with a weight: its share in the sum of all ranks, before anything else of it.

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "lockstep/autograd/grad.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
@@ -34,6 +35,23 @@ TEST_P(UseContract, RefusesABackwardWhoseForwardBypassedTheWrapper) {
     bypass();  // what was accumulated does not open the door
     loss_of(replica(batch.x), batch).backward();
     bypass();
+  });
+}
+
+TEST_P(UseContract, GivesGradientsOfInputsThroughTheModuleAlone) {
+  run([](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    const Batch batch = Batch::of_step(0);
+    const Tensor x = batch.x.clone().set_requires_grad();
+    const Tensor direction = autograd::grad(loss_of(replica.module().forward(x), batch), {x})[0];
+    EXPECT_EQ(direction.shape(), x.shape());
+    const Tensor loss = loss_of(replica(x), batch);
+    EXPECT_THAT(message_of([&] { autograd::grad(loss, {x}); }), HasSubstr("call its module()"));
+    loss.backward();  // nothing was lost
+    expect_close(direction.to_vector<double>(), x.grad().to_vector<double>(), 1e-12, 1e-14);
+    const auto alone = make_net(1);
+    loss_of(alone->forward(batch.x), batch).backward();
+    expect_close(gradients_of(replica.module()), gradients_of(*alone), 1e-11, 1e-13);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/amp/grad_scaler.hpp"
+#include "lockstep/autograd/leaf.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/parallel/bucket_reduction.hpp"
 #include "lockstep/train/step_graph.hpp"
@@ -231,6 +232,9 @@ TEST_P(WeightContract, IsGivenByAllBackwardsOfAStep) {
       replica.backward(loss(), 1.0);
     }
     EXPECT_NE(message_of([&] { loss().backward(); }).find("without a weight"), std::string::npos);
+    replica.module().parameters().front().set_grad({});  // and not the others
+    EXPECT_NE(message_of([&] { replica.backward(loss(), 1.0); }).find("was cleared since"),
+              std::string::npos);
     replica.module().zero_grad();
     replica.backward(loss(), 1.0);
     EXPECT_NE(message_of([&] { replica.backward(loss(), 1.0); }).find("averages already"),
@@ -240,6 +244,31 @@ TEST_P(WeightContract, IsGivenByAllBackwardsOfAStep) {
               std::string::npos);
     replica.module().zero_grad();
     loss().backward();  // as if nothing had been
+    expect_close(gradients_of(replica.module()), gradients_alone(batch), 1e-12, 1e-14);
+  });
+}
+
+TEST_P(WeightContract, KnowsWhichGradientsItsWeightsBelongTo) {
+  run([](Communicator& group) {
+    const Batch batch = Batch::of_step(0);
+    Replica replica = weighted_replica(group);
+    const auto loss = [&] { return loss_of(replica(batch.x), batch); };
+    {
+      const auto local = replica.no_sync();
+      replica.backward(loss(), 3.0);
+      EXPECT_THROW(loss().backward(), InvalidArgument);
+      replica.module().zero_grad();  // and the weight is gone
+      loss().backward();
+      EXPECT_THROW(replica.backward(loss(), 1.0), InvalidArgument);
+      replica.module().zero_grad();
+      // A parameter that never has a gradient was not cleared.
+      autograd::LeafNode& leaf = autograd::leaf_of(replica.module().parameters().front());
+      const auto hook = leaf.add_hook([](autograd::LeafNode& each) { each.clear_gradient(); });
+      for (int i = 0; i < 3; ++i) replica.backward(loss(), 1.0);
+      leaf.remove_hook(hook);
+      replica.module().zero_grad();
+    }
+    replica.backward(loss(), 1.0);
     expect_close(gradients_of(replica.module()), gradients_alone(batch), 1e-12, 1e-14);
   });
 }

@@ -1,5 +1,6 @@
 // Ranks that share out optimizer states and gradients, over any group.
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -408,6 +409,22 @@ TEST_P(ZeroContract, SaysWhatDoesNotGoWithShards) {
     weight.set_data(weight.detach().clone());
     EXPECT_THAT(message_of([&] { replica(own_part(group, 2).x); }),
                 AllOf(HasSubstr("layers.0.weight"), HasSubstr("another array")));
+  });
+}
+
+TEST_P(ZeroContract, RefusesUpdatesOfShardsWhoseWrapperHasEnded) {
+  run([](Communicator& group) {
+    for (const int stage : {1, 2, 3}) {
+      std::optional<optim::SGD> optimizer;
+      {
+        Replica replica = sharded(group, stage);
+        optimizer.emplace(replica.named_parameters(), optim::SGDOptions{.lr = 0.1});
+        step_on(replica, own_part(group, 0));
+        optimizer->step();
+      }
+      EXPECT_THAT(message_of([&] { optimizer->step(); }), ::testing::HasSubstr("that has ended"));
+      optimizer->zero_grad();
+    }
   });
 }
 

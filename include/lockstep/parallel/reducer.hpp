@@ -278,6 +278,7 @@ class Reducer final : private autograd::GradientSink {
   void declare_last_updates() noexcept;
   void give_back() noexcept;
   std::function<bool()> uses_in_backward() const;
+  void hear_of_accumulations();
   void begin_accumulation();
   void gather_in_backward();
   void rebuild_in_measured_order();
@@ -356,11 +357,11 @@ class Reducer final : private autograd::GradientSink {
   Participation participation_;
   bool has_data_ = true;  // of the reduction that runs: false in `reduce_without_backward`
 
-  UpdateLog updates_;            // of all optimizers
-  bool declared_ = false;        // the last of them
-  std::vector<bool> begun_;      // parameters whose gradient began since the last reduction
-  std::string kept_;             // which of them a backward adds to gradients of before it
-  bool accumulates_ = false;     // a forward to accumulate was recorded
+  UpdateLog updates_;                    // of all optimizers
+  bool declared_ = false;                // the last of them
+  std::vector<bool> begun_;              // parameters whose gradient began since the last reduction
+  std::string kept_;                     // which of them a backward adds to gradients of before it
+  bool hears_of_accumulations_ = false;  // before they begin
   std::vector<bool> is_local_;   // parameters whose gradient has what backwards accumulated on it
   std::uint64_t forwards_ = 0;   // recorded to be reduced
   bool running_ = false;         // inside a backward that reduces

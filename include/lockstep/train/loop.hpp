@@ -33,7 +33,8 @@ namespace lockstep::train {
 /// Evaluations come after each `eval_every`-th step, at the end of each epoch and at the end of the
 /// run. The best one's checkpoint stays. With a `checkpoint_dir`, SIGTERM and SIGUSR1 stop all
 /// ranks behind a step, saved (StopRequest); started again the run goes on with the same bits: what
-/// was evaluated is not evaluated again, and a stop for lack of improvement comes at the same step.
+/// was evaluated is not evaluated again, and a stop for lack of improvement comes at the same step
+/// (a loader of evaluations whose data set draws random numbers is to be added, too).
 ///
 /// All ranks must make the same calls; one thread.
 class Loop {
