@@ -22,8 +22,7 @@ struct GradOptions {
 /// tensors. Only what lies between them is computed, and its graph freed; `.grad()` of no tensor
 /// changes, and no hook of another tensor than the inputs and those between runs.
 ///
-///     const Tensor direction = autograd::grad(loss, {image})[0].sign();  // of an adversarial
-///     example
+///     const Tensor direction = autograd::grad(loss, {image})[0].sign();
 ///
 /// Results are not recorded: there are no second derivatives.
 /// @throws InvalidArgument for an output or input that requires no gradient, for one that is not

@@ -37,22 +37,22 @@ class CrossEntropyLoss : public Module {
 /// Cross-entropy of log-probabilities against classes.
 class NLLLoss : public Module {
  public:
-  using Options = NllLossOptions;
+  using Options = NLLLossOptions;
   /// With all options.
-  explicit NLLLoss(const NllLossOptions& options)
+  explicit NLLLoss(const NLLLossOptions& options)
       : options_(options), weight(this, "weight", options.weight) {}
   /// How the losses become one.
   explicit NLLLoss(Reduction reduction = Reduction::mean)
-      : NLLLoss(NllLossOptions{.reduction = reduction}) {}
+      : NLLLoss(NLLLossOptions{.reduction = reduction}) {}
   /// The loss of an input and a target.
   Tensor forward(const Tensor& log_probabilities, const Tensor& targets) const {
-    NllLossOptions options = options_;
+    NLLLossOptions options = options_;
     options.weight = weight;
     return nll_loss(log_probabilities, targets, options);
   }
 
  private:
-  NllLossOptions options_;
+  NLLLossOptions options_;
 
  public:
   Buffer weight;  ///< of each class, or undefined

@@ -61,7 +61,7 @@ void check_classes(std::string_view loss, const Tensor& targets, std::int64_t cl
 }  // namespace
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets,
-                const NllLossOptions& options) {
+                const NLLLossOptions& options) {
   const auto& [weight, ignore_index, reduction] = options;
   const ComposedOp call(ops::nll_loss, log_probabilities);
   if (log_probabilities.dim() == 1 && targets.dim() == 0) {

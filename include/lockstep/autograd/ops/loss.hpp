@@ -72,7 +72,7 @@ struct LinearCrossEntropyOptions {
 Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& targets,
                             const LinearCrossEntropyOptions& options = {});
 /// Options of `nll_loss`, as of `cross_entropy`.
-struct NllLossOptions {
+struct NLLLossOptions {
   /// Weight of each class, [classes]; undefined: all 1.
   Tensor weight = {};
   /// Targets of this value count nothing.
@@ -84,11 +84,11 @@ struct NllLossOptions {
 /// @throws InvalidArgument for shapes that do not fit, and on the CPU for a target out of range; on
 /// a GPU it counts as a loss of 0, with weights as none.
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets,
-                const NllLossOptions& options);
+                const NLLLossOptions& options);
 /// The same without weights.
 inline Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets,
                        Reduction reduction = Reduction::mean) {
-  return nll_loss(log_probabilities, targets, NllLossOptions{.reduction = reduction});
+  return nll_loss(log_probabilities, targets, NLLLossOptions{.reduction = reduction});
 }
 /// (input - target)^2.
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
