@@ -19,6 +19,7 @@ class LeafNode::Captured {
       for (Entry& each : all_) {
         each.before = {};
         each.after = each.leaf->gradient_;
+        each.leaves_zeros = each.leaf->is_zero_;
       }
     });
     recording.when_abandoned([this] {
@@ -45,6 +46,7 @@ class LeafNode::Captured {
     bool matters;  // what is there is read or added to, not only replaced
     void* found;
     Tensor before, after;
+    bool leaves_zeros = false;
   };
 
   std::string unmet_condition() const {
@@ -65,6 +67,7 @@ class LeafNode::Captured {
     for (Entry& each : all_) {
       Tensor& gradient = each.leaf->gradient_;
       if (address(gradient) != address(each.after)) gradient = each.after;
+      each.leaf->is_zero_ = each.leaves_zeros;
       if (each.after.defined()) each.after.impl().storage->bump_version();
     }
   }

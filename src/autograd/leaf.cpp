@@ -63,6 +63,16 @@ void LeafNode::set_gradient(const Tensor& gradient) {
 void LeafNode::hold(Tensor gradient) noexcept {
   gradient.impl().storage->set_holds_gradient();
   gradient_ = std::move(gradient);
+  is_zero_ = false;
+}
+
+void LeafNode::zero_gradient() {
+  if (!gradient_.defined()) return;
+  join_recording(true);
+  const NoGradGuard no_recording;
+  discard_memory(gradient_.data_ptr(), gradient_.nbytes(), gradient_.device());
+  gradient_.zero_();
+  is_zero_ = true;
 }
 
 void LeafNode::clear_gradient() noexcept {
@@ -145,6 +155,7 @@ void LeafNode::add(Tensor contribution) {
   join_recording(true);
   if (gradient_.defined()) {
     gradient_.add_(contribution);
+    is_zero_ = false;
   } else if (sink_) {
     Tensor memory = memory_of(*sink_, sink_key_);
     memory.copy_(contribution);
@@ -169,6 +180,7 @@ void LeafNode::commit(const Tensor& written) {
   if (collects()) [[unlikely]]
     return collect(written);
   if (!gradient_.defined()) hold(written);
+  is_zero_ = false;
   gradient_.impl().storage->bump_version();
 }
 

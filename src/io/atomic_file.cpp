@@ -71,7 +71,7 @@ AtomicFile::AtomicFile(std::filesystem::path target) : target_(behind_links(std:
     // Nobody else may read a private file's new contents, not for a moment.
     descriptor_ = file_calls.create(temporary_.c_str(), replaces ? 0600 : 0666);
   } while (descriptor_ < 0 && errno == EEXIST);
-  if (descriptor_ < 0) throw FileError("create", temporary_, errno);
+  if (descriptor_ < 0) throw FileError("create", target_, errno);
   try {
     if (replaces) copy_rights(replaced, descriptor_, temporary_);
   } catch (...) {

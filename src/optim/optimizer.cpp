@@ -13,7 +13,6 @@
 #include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
-#include "lockstep/memory/block_observer.hpp"
 #include "lockstep/memory/memory_tag.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "optim/gradients.hpp"
@@ -304,14 +303,11 @@ const Tensor& Optimizer::lr_on(Device device, std::size_t group) {
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
-  for (ParameterState& each : states_) {
-    if (set_to_none) {
+  for (ParameterState& each : states_)
+    if (set_to_none)
       each.parameter.set_grad({});
-    } else if (Tensor gradient = each.parameter.grad(); gradient.defined()) {
-      discard_memory(gradient.data_ptr(), gradient.nbytes(), gradient.device());
-      gradient.zero_();
-    }
-  }
+    else if (each.parameter.requires_grad())
+      autograd::leaf_of(each.parameter).zero_gradient();
 }
 
 std::vector<Tensor> Optimizer::parameters() const {

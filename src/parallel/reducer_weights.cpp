@@ -80,10 +80,10 @@ void Reducer::backward(const Tensor& loss, const Tensor& weight, double known) {
 
 /// Before a backward.
 void Reducer::check_weights_fit(bool is_weighted) {
-  const bool accumulates =
-      tree_ ? tree_->count() > 0 : std::ranges::any_of(leaves_, [](const auto& leaf) {
-        return leaf->gradient().defined();
-      });
+  const bool accumulates = tree_ ? tree_->count() > 0
+                                 : std::ranges::any_of(
+                                       leaves_, &autograd::LeafNode::has_contributions,
+                                       [](const auto& leaf) -> const auto& { return *leaf; });
   if (!accumulates) {  // the gradients were cleared
     accumulated_weight_ = unit_ = Tensor();
     is_local_.assign(leaves_.size(), false);
@@ -99,7 +99,7 @@ void Reducer::check_weights_fit(bool is_weighted) {
             "have one; give all backwards between two steps a weight");
   if (!accumulated_weight_.defined()) return;
   for (std::size_t i = 0; i < leaves_.size(); ++i)
-    LOCKSTEP_CHECK(!is_local_[i] || leaves_[i]->gradient().defined(), InvalidArgument,
+    LOCKSTEP_CHECK(!is_local_[i] || leaves_[i]->has_contributions(), InvalidArgument,
                    "the gradient of ", parameters_[i].first,
                    " was cleared since a backward that gave it a weight, and others were not, so "
                    "that no sum of weights fits both; clear all gradients of the module, or none");

@@ -239,9 +239,6 @@ TEST_P(WeightContract, IsGivenByAllBackwardsOfAStep) {
     replica.backward(loss(), 1.0);
     EXPECT_NE(message_of([&] { replica.backward(loss(), 1.0); }).find("averages already"),
               std::string::npos);
-    replica.module().zero_grad(false);
-    EXPECT_NE(message_of([&] { replica.backward(loss(), 1.0); }).find("set_to_none = true"),
-              std::string::npos);
     replica.module().zero_grad();
     loss().backward();  // as if nothing had been
     expect_close(gradients_of(replica.module()), gradients_alone(batch), 1e-12, 1e-14);
@@ -270,6 +267,47 @@ TEST_P(WeightContract, KnowsWhichGradientsItsWeightsBelongTo) {
     }
     replica.backward(loss(), 1.0);
     expect_close(gradients_of(replica.module()), gradients_alone(batch), 1e-12, 1e-14);
+  });
+}
+
+TEST_P(WeightContract, GoesWithGradientsThatAreFilledWithZeros) {
+  run([](Communicator& group) {
+    const Batch batch = Batch::of_step(0);
+    Replica replica = weighted_replica(group);
+    optim::SGD optimizer(replica.parameters(), {.lr = 0.0});
+    const auto loss = [&] { return loss_of(replica(batch.x), batch); };
+    const auto expect_average = [&] {
+      expect_close(gradients_of(replica.module()), gradients_alone(batch), 1e-12, 1e-14);
+    };
+    for (const bool by_optimizer : {false, true}) {
+      const auto fill = [&] {
+        if (by_optimizer)
+          optimizer.zero_grad(false);
+        else
+          replica.module().zero_grad(false);
+      };
+      {
+        const auto local = replica.no_sync();
+        replica.backward(loss(), 3.0);
+        fill();  // the micro-batch is given up
+        replica.backward(loss(), 2.0);
+      }
+      replica.backward(loss(), 1.0);
+      expect_average();
+      optimizer.step();
+      fill();  // behind the step
+      replica.backward(loss(), 5.0);
+      expect_average();
+      fill();
+      loss().backward();  // and without a weight
+      expect_average();
+      fill();
+    }
+    const auto local = replica.no_sync();
+    replica.backward(loss(), 1.0);
+    autograd::leaf_of(replica.module().parameters().front()).zero_gradient();  // not the others
+    EXPECT_NE(message_of([&] { replica.backward(loss(), 1.0); }).find("was cleared since"),
+              std::string::npos);
   });
 }
 

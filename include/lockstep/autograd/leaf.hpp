@@ -92,6 +92,10 @@ class LeafNode final : public Node {
   void set_gradient(const Tensor& gradient);
   /// Forgets the gradient. A sink stays, and its memory is overwritten by the next backward.
   void clear_gradient() noexcept;
+  /// Fills the gradient, if there is one, with zeros.
+  void zero_gradient();
+  /// Whether there is a gradient to which something was added since it was filled with zeros.
+  bool has_contributions() const noexcept { return gradient_.defined() && !is_zero_; }
 
   /// Lets the sink give the memory from now on, in the place of any other sink, which is told. A
   /// present gradient moves there, also if the sink is the same and has other memory now.
@@ -187,7 +191,8 @@ class LeafNode final : public Node {
   std::vector<OutputShape> shapes_;  // all that it has had
   TensorOptions options_;
   Tensor gradient_;
-  Tensor collected_;  // of the backward that runs, for the hooks of the tensor
+  bool is_zero_ = false;  // by zero_gradient
+  Tensor collected_;      // of the backward that runs, for the hooks of the tensor
   GradientSink* sink_ = nullptr;
   std::size_t sink_key_ = 0;
   bool frozen_ = false;
