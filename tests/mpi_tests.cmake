@@ -178,7 +178,8 @@ if(LOCKSTEP_WITH_NCCL AND LOCKSTEP_WITH_MPI)
   target_include_directories(comm_nccl_job_program PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
   target_link_libraries(comm_nccl_job_program PRIVATE lockstep_test_support ${lockstep_cuda_runtime})
   foreach(function IN ITEMS ncclCommAbort ncclCommDestroy ncclCommSplit ncclCommGetAsyncError
-          ncclAllReduce ncclSend ncclRecv cudaSetDevice cudaHostAlloc cudaEventQuery)
+          ncclAllReduce ncclSend ncclRecv cudaSetDevice cudaHostAlloc cudaHostRegister
+          cudaEventQuery)
     target_link_options(comm_nccl_job_program PRIVATE "LINKER:--wrap=${function}")
   endforeach()
   add_executable(test_comm_nccl_jobs comm/nccl/nccl_jobs_test.cpp)

@@ -38,11 +38,18 @@ DeviceCopier& LaterCopies::copier_of(Device device) {
   return *devices_.emplace_back(device, std::make_unique<DeviceCopier>(device)).second;
 }
 
-void LaterCopies::add(const Tensor& tensor, std::uint64_t from, std::span<std::byte> to) {
+std::optional<Device> LaterCopies::device() const {
+  if (devices_.empty()) return std::nullopt;
+  return devices_.front().first;
+}
+
+void LaterCopies::add(const Tensor& tensor, std::uint64_t from, std::span<std::byte> to,
+                      bool is_pinned) {
   const auto* const data = static_cast<const std::byte*>(tensor.data_ptr()) + from;
   const IntrusivePtr<Storage>& memory = tensor.impl().storage;
-  copies_.push_back(
-      {memory, data, to, std::unique_ptr<Read>(new Read{memory, BackgroundRead(data, to.size())})});
+  copies_.push_back({memory, data, to,
+                     std::unique_ptr<Read>(new Read{memory, BackgroundRead(data, to.size())}),
+                     is_pinned});
 }
 
 void LaterCopies::copy_within(Device device) {
@@ -111,6 +118,7 @@ void LaterCopies::run() noexcept {
       all.copied.synchronize();
       all.originals.clear();
     }
+    copy_into_pinned();
     // A copy goes with its tensor and its read: from there on others may write.
     for (Copy& each : copies_) {
       const Copy now = std::move(each);
@@ -118,6 +126,7 @@ void LaterCopies::run() noexcept {
     }
     raise_background_failure();  // what was copied may be garbage
   } catch (...) {
+    for (const auto& [device, copier] : devices_) copier->drain();
     const std::lock_guard lock(mutex_);
     failure_ = std::current_exception();
   }
@@ -126,7 +135,19 @@ void LaterCopies::run() noexcept {
   reach(nullptr);
 }
 
+/// All before others: it takes less time than a step, and nobody may see pages of the host's that a
+/// copy is on its way to.
+void LaterCopies::copy_into_pinned() {
+  for (const Copy& each : copies_)
+    if (each.is_pinned) copier_of(each.memory->device()).copy_into_pinned(each.from, each.to);
+  for (const auto& [device, copier] : devices_) copier->wait();
+  for (Copy& each : copies_)
+    if (each.is_pinned)
+      each = {.memory = {}, .from = {}, .to = each.to, .original = {}, .is_pinned = true};
+}
+
 void LaterCopies::copy(const Copy& each) {
+  if (!each.memory) return reach(each.to.data() + each.to.size());  // it is there
   if (!each.memory->device().is_cpu()) {
     copier_of(each.memory->device()).copy(each.from, each.to);
     return reach(each.to.data() + each.to.size());

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -43,7 +44,9 @@ class LaterCopies {
   /// Takes some bytes of a contiguous tensor, `from` bytes behind its first. On a GPU: as the work
   /// that its current stream has now leaves them.
   /// @param to behind those of the copies before.
-  void add(const Tensor& tensor, std::uint64_t from, std::span<std::byte> to);
+  /// @param is_pinned of the whole of it, in one piece, if the tensor is on a GPU.
+  void add(const Tensor& tensor, std::uint64_t from, std::span<std::byte> to,
+           bool is_pinned = false);
   /// Begins to copy, at the priority of the calling thread, which will wait for it before long.
   /// Nothing is added before `finish`.
   /// @param throttle hears how long that took the processor.
@@ -55,6 +58,8 @@ class LaterCopies {
   void wait_until(const std::byte* end);
   /// Waits until the thread has ended.
   void finish();
+  /// A device that anything was copied from; nothing before.
+  std::optional<Device> device() const;
   /// Whether what was started last was first copied within its device.
   bool copied_within() const { return copied_within_; }
 
@@ -68,6 +73,7 @@ class LaterCopies {
     const std::byte* from;
     std::span<std::byte> to;
     std::unique_ptr<Read> original;  // null once it has been copied within its device
+    bool is_pinned;
   };
   /// Tensors that are copied within their device, until it has done that.
   struct Within {
@@ -78,6 +84,7 @@ class LaterCopies {
   void wait_until_copied();
   DeviceCopier& copier_of(Device device);
   void run() noexcept;
+  void copy_into_pinned();
   void copy(const Copy& each);
   void reach(const std::byte* end);
 

@@ -125,7 +125,7 @@ struct Manager::State {
 
   bool is_prepared = false;
   std::thread preparer;
-  std::atomic<bool> is_wanted = false;  // what it prepares
+  std::atomic<bool> is_wanted = false;  // the memory that it or the writer prepares
 
   std::int64_t remembered = -1;  // the last step that a snapshot in memory was asked for
 
@@ -133,11 +133,10 @@ struct Manager::State {
   void remember(std::int64_t step);
   void open_folder();
   void make_memory();
-  void reserve();
+  SnapshotSize reserve();
   void prepare();
-  void end_preparing();
   void start_writer();
-  void end_writer();
+  void end_threads();
   void write() noexcept;
   void note_read_back(Finding finding);
   void ask_read_back();
@@ -201,14 +200,15 @@ void Manager::State::make_memory() {
   std::string name;
   words >> generation >> name;
   memory.emplace(group->split(0, group->rank()), options.snapshot_folder / ("lockstep-" + name),
-                 generation);
+                 generation, options.pin_memory);
 }
 
 /// Room for a snapshot of the states as large as they are now.
-void Manager::State::reserve() {
+SnapshotSize Manager::State::reserve() {
   const SnapshotSize size =
       size_of_snapshot(registry, group->rank(), group->size(), options.file_bytes);
   staging.reserve(size.bytes, size.runs);
+  return size;
 }
 
 /// Gets the memory of a snapshot beside training, so that the first save takes no longer than the
@@ -218,25 +218,24 @@ void Manager::State::prepare() {
   is_prepared = true;
   is_wanted = false;  // a load may have ended it before
   error_of([this] {
-    reserve();
-    preparer = std::thread([this] { staging.touch(is_wanted); });
+    preparer = std::thread([this, device = reserve().device] {
+      staging.touch(is_wanted);
+      if (options.pin_memory) staging.pin(device, is_wanted);
+    });
   });
-}
-
-void Manager::State::end_preparing() {
-  is_wanted = true;
-  if (preparer.joinable()) preparer.join();
 }
 
 // Without a thread nothing is saved; the other ranks' writers hear of it.
 void Manager::State::start_writer() {
   is_under_way = true;
+  is_wanted = false;
   const std::string problem = error_of([&] {
     std::packaged_task<void()> writes([this] { write(); });
     written = writes.get_future();
     writer = std::thread([this, writes = std::move(writes)]() mutable {
       writes();
       if (folder) folder->delete_left();
+      if (options.pin_memory) staging.pin(later.device(), is_wanted);
     });
   });
   if (problem.empty()) return;
@@ -246,8 +245,10 @@ void Manager::State::start_writer() {
   write();
 }
 
-/// It may be deleting, which takes as long as saving.
-void Manager::State::end_writer() {
+/// The writer may be deleting, which takes as long as saving.
+void Manager::State::end_threads() {
+  is_wanted = true;
+  if (preparer.joinable()) preparer.join();
   if (!writer.joinable()) return;
   const comm::LongWork waiting;
   writer.join();
@@ -329,9 +330,8 @@ Manager::Manager(fs::path folder, const CommunicatorPtr& group, ManagerOptions o
 
 // Snapshots go where they are not needed any more, also when an exception ends the run.
 Manager::~Manager() {
-  state_->end_preparing();
   wait();
-  state_->end_writer();
+  state_->end_threads();
   state_->read_back.cancel();
   if (state_->memory && state_->saved && state_->saved >= state_->memory->last())
     state_->memory->remove();
@@ -353,9 +353,8 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   comm::tell_step(step);
   state.last_save = Clock::now();
   wait();
-  state.end_writer();
+  state.end_threads();
   state.read_back.cancel();
-  state.end_preparing();
   std::exception_ptr failure;
   state.refusal.clear();
   try {
@@ -436,7 +435,7 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
   Registry present = state.registry;
   std::vector<std::string> absent;
   if (state.options.partial) absent = leave_out_absent(*state.group, checkpoint, present);
-  state.end_preparing();
+  state.end_threads();
   error_of([&] { state.reserve(); });  // or what a load takes would be too small for the next save
   Loaded loaded =
       read_checkpoint(*state.group, checkpoint, present, state.options.partial, state.staging);
@@ -455,7 +454,7 @@ const LoadReport& Manager::load_report() const noexcept { return state_->report;
 
 std::optional<std::int64_t> Manager::load_newest() {
   wait();
-  state_->end_writer();
+  state_->end_threads();
   comm::Communicator& group = *state_->group;
   state_->states.check(group, state_->registry);
   if (state_->memory)

@@ -59,8 +59,9 @@ void write_description(const fs::path& path, const std::string& description) {
 
 }  // namespace
 
-MemorySnapshots::MemorySnapshots(CommunicatorPtr group, fs::path folder, std::uint64_t generation)
-    : group_(std::move(group)), folder_(std::move(folder)), generation_(generation) {
+MemorySnapshots::MemorySnapshots(CommunicatorPtr group, fs::path folder, std::uint64_t generation,
+                                 bool pins)
+    : group_(std::move(group)), folder_(std::move(folder)), generation_(generation), pins_(pins) {
   std::string host;
   error_ = error_of([&] {
     make_folder();
@@ -77,9 +78,7 @@ MemorySnapshots::MemorySnapshots(CommunicatorPtr group, fs::path folder, std::ui
   }
 }
 
-MemorySnapshots::~MemorySnapshots() {
-  if (thread_.joinable()) thread_.join();
-}
+MemorySnapshots::~MemorySnapshots() { join(); }
 
 // Others may write where file systems in memory are, so the folder may be theirs.
 void MemorySnapshots::make_folder() const {
@@ -137,8 +136,13 @@ void MemorySnapshots::remove_files(std::uint64_t last_generation) const {
   }
 }
 
-void MemorySnapshots::wait() {
+void MemorySnapshots::join() noexcept {
+  is_awaited_ = true;
   if (thread_.joinable()) thread_.join();
+}
+
+void MemorySnapshots::wait() {
+  join();
   if (error_.empty()) return;
   if (group_->rank() == 0)
     LOCKSTEP_LOG(warning, "no more snapshots in memory: ", std::exchange(error_, {}));
@@ -161,6 +165,7 @@ void MemorySnapshots::take(const Registry& registry, std::int64_t step, std::uin
     later_.start(throttle_);
   });
   if (!error.empty()) later_.discard();
+  is_awaited_ = false;
   const std::string no_thread =
       error_of([&] { thread_ = std::thread([this, error] { keep(error); }); });
   if (!no_thread.empty()) keep(detail::concat("no thread could be started: ", no_thread));
@@ -183,6 +188,7 @@ void MemorySnapshots::keep(std::string error) noexcept {
       write_description(description_of(group_->rank()), own);
     });
     error_ = keep_copies(own, error);
+    if (pins_) memory_[slot_].pin(later_.device(), is_awaited_);
   });
   if (failure.empty()) return;
   group_->abort(failure);  // or the others would wait for this rank
@@ -256,7 +262,7 @@ void MemorySnapshots::remove_descriptions(int rank) const {
 }
 
 void MemorySnapshots::remove() noexcept {
-  if (thread_.joinable()) thread_.join();
+  join();
   error_of([this] {
     if (!hosts_.empty()) remove_files(generation_);
     fs::remove(folder_);  // nothing is in it

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +34,9 @@ class MemorySnapshots {
  public:
   /// Blocks. @param group of its own, on the CPU. @param folder to be made, for this run alone.
   /// @param generation of this start of the run.
-  MemorySnapshots(CommunicatorPtr group, std::filesystem::path folder, std::uint64_t generation);
+  /// @param pins the memory of what is copied from GPUs.
+  MemorySnapshots(CommunicatorPtr group, std::filesystem::path folder, std::uint64_t generation,
+                  bool pins);
   MemorySnapshots(const MemorySnapshots&) = delete;
   MemorySnapshots& operator=(const MemorySnapshots&) = delete;
   /// Waits for the snapshot that is under way.
@@ -75,6 +78,7 @@ class MemorySnapshots {
   std::filesystem::path description_of(int rank) const;
   void remove_descriptions(int rank) const;
   void remove_files(std::uint64_t last_generation) const;
+  void join() noexcept;
   void wait();
   void keep(std::string error) noexcept;
   std::string keep_copies(const std::string& own, std::string error);
@@ -87,6 +91,7 @@ class MemorySnapshots {
   CommunicatorPtr group_;
   std::filesystem::path folder_;
   std::uint64_t generation_;
+  bool pins_;
   bool is_on_ = true;
   std::vector<std::vector<int>> hosts_;  // the ranks of each
   int keeper_ = -1;                      // has a copy of this rank's part; -1: none needs one
@@ -99,6 +104,7 @@ class MemorySnapshots {
   Throttle throttle_;  // never begun: there is no time to rest
   LaterCopies later_;
   std::thread thread_;
+  std::atomic<bool> is_awaited_ = false;  // the thread
   std::string error_;
 };
 

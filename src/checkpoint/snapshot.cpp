@@ -107,15 +107,27 @@ void copy(std::span<std::byte> to, const std::byte* from) {
   });
 }
 
+void copy_later(const Tensor& flat, std::uint64_t from, std::span<std::byte> to,
+                const Staging& staging, LaterCopies& later) {
+  if (flat.device().is_cpu()) return later.add(flat, from, to);
+  while (!to.empty()) {
+    const auto [bytes, is_pinned] = staging.stretch(to);
+    later.add(flat, from, bytes, is_pinned);
+    from += bytes.size();
+    to = to.subspan(bytes.size());
+  }
+}
+
 /// Copies some bytes of a tensor's elements in row-major order, at once or later.
+/// @param to of the staging.
 void copy_bytes(const Piece& piece, std::uint64_t from, std::span<std::byte> to,
-                LaterCopies& later) {
+                const Staging& staging, LaterCopies& later) {
   const NoGradGuard no_recording;
   const Tensor& tensor = piece.tensor;
   const auto width = static_cast<std::uint64_t>(size_of(tensor.dtype()));
   Tensor flat = tensor.detach().contiguous().reshape({tensor.numel()});
   const bool is_small = tensor.device().is_cpu() && to.size() <= page_bytes;
-  if (piece.copied_later && !is_small) return later.add(flat, from, to);
+  if (piece.copied_later && !is_small) return copy_later(flat, from, to, staging, later);
   if (!tensor.device().is_cpu()) {  // only what is needed leaves the device
     const std::uint64_t first = from / width, last = (from + to.size() + width - 1) / width;
     flat = flat.slice(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last)).to(cpu);
@@ -145,7 +157,7 @@ void stage(const Stem& stem, bool has_headers, Staging& staging, LaterCopies& la
            next->offset < run.offset + run.bytes;
          ++next)
       copy_bytes(stem.pieces[next->tensor], next->from,
-                 memory.subspan(next->offset - run.offset, next->bytes), later);
+                 memory.subspan(next->offset - run.offset, next->bytes), staging, later);
   }
 }
 
@@ -166,11 +178,14 @@ std::vector<Stem> plan_all(const Registry& registry, bool takes_more, int rank, 
 
 SnapshotSize size_of(std::span<const Stem> stems, bool has_headers) {
   SnapshotSize size;
-  for (const Stem& stem : stems)
+  for (const Stem& stem : stems) {
     for (const Run& run : runs_of(stem, has_headers)) {
       size.bytes += run.bytes;
       ++size.runs;
     }
+    for (const Piece& piece : stem.pieces)
+      if (!piece.tensor.device().is_cpu()) size.device = piece.tensor.device();
+  }
   return size;
 }
 

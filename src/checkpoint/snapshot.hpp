@@ -56,6 +56,7 @@ struct Snapshot {
 struct SnapshotSize {
   std::uint64_t bytes = 0;
   std::size_t runs = 0;
+  std::optional<Device> device;  ///< one that some of it is copied from
 };
 
 /// Asks all states how large they are now, without what they give by `more`.

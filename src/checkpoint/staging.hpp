@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
+
+#include "lockstep/core/device.hpp"
 
 /// @file
 /// Memory in which a rank's part of a checkpoint waits to be written.
@@ -30,17 +33,31 @@ class Staging {
   /// Has the system provide all of the memory, which it else does page by page when it is written.
   /// @param stops ends it before.
   void touch(const std::atomic<bool>& stops) noexcept;
+  /// Pins the memory, so that devices copy right into it, slice by slice: such a call keeps others
+  /// from the driver. Where the system refuses, the rest stays as it is. What lies there stays.
+  /// @param device one of them; without, nothing is done.
+  /// @param stops ends it before the next slice.
+  void pin(std::optional<Device> device, const std::atomic<bool>& stops) noexcept;
   /// The next run. @param offset of its first byte in its file.
   std::span<std::byte> take(std::uint64_t bytes, std::uint64_t offset);
+  /// What can be copied at once of some bytes that were taken.
+  struct Stretch {
+    std::span<std::byte> bytes;  ///< the first of them
+    bool is_pinned;
+  };
+  /// @param bytes of it, not none.
+  Stretch stretch(std::span<std::byte> bytes) const noexcept;
   /// All that was taken, and what lies between.
   std::span<std::byte> taken() const noexcept { return {memory_.get(), used_}; }
 
  private:
   struct Free {
-    Free() noexcept : mapped(0) {}
-    explicit Free(std::uint64_t bytes) noexcept : mapped(bytes) {}
+    Free() noexcept : Free(0) {}
+    explicit Free(std::uint64_t bytes) noexcept : mapped(bytes), pinned(0), pinned_by(cpu) {}
     void operator()(std::byte* memory) const noexcept;
-    std::uint64_t mapped;  // bytes of a file; 0: it is none
+    std::uint64_t mapped;  // bytes
+    std::uint64_t pinned;  // how many of the first
+    Device pinned_by;
   };
   using Memory = std::unique_ptr<std::byte[], Free>;
   static Memory allocate(std::uint64_t bytes);

@@ -35,6 +35,9 @@ struct ManagerOptions {
   bool partial = false;
   /// `save` returns before the state is on disk.
   bool asynchronous = true;
+  /// The memory of copies is pinned beside training where states are on a GPU, which then copies
+  /// right into it. Memory that is pinned cannot be swapped out. May differ between ranks.
+  bool pin_memory = true;
   /// Reads back from disk what was saved, beside training, and compares it with its checksums: each
   /// rank a part. Damage is a warning and counts as a failed save, and of all that is known to be
   /// whole, by this or by a load, the newest stays. Nothing waits for it: where the next save comes

@@ -72,6 +72,14 @@ class DeviceRuntime {
   /// Copies bytes in stream order; either side may be host memory. Asynchronous only where the
   /// host side is pinned.
   virtual void copy(void* to, const void* from, std::size_t bytes, StreamRef stream) = 0;
+  /// Pins host memory from elsewhere, which begins and ends at pages and stays allocated until
+  /// `unpin`: copies there are asynchronous for all devices then, each within what one call pinned.
+  /// @param device one that the program uses. @return whether that is so; false where the system
+  /// does not allow it.
+  virtual bool pin(Device /*device*/, void* /*memory*/, std::size_t /*bytes*/) { return false; }
+  /// Ends that, when all copies there are done. @param memory as it was pinned. @return false if it
+  /// stays pinned: then nothing else may come to lie there.
+  virtual bool unpin(Device /*device*/, void* /*memory*/) noexcept { return true; }
   /// Sets bytes in stream order.
   virtual void fill_bytes(void* to, int value, std::size_t bytes, StreamRef stream) = 0;
 };

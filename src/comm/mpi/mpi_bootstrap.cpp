@@ -97,7 +97,10 @@ class LaunchedBootstrap final : public MpiBootstrap {
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
     LOCKSTEP_CHECK(size_ == launch.size, InvalidArgument, launch.launcher, " started ", launch.size,
                    " ranks, but MPI sees ", size_,
-                   ": start the program with the mpirun of the MPI that lockstep was built with");
+                   ": start the program with the mpirun of the MPI that lockstep was built with",
+                   std::getenv("SLURM_STEP_NUM_TASKS") && std::getenv("RANK")
+                       ? ", or, if the ranks are to meet by RANK and WORLD_SIZE, by srun --mpi=none"
+                       : "");
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &communicator_), "MPI_Comm_dup");
     MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
     discover_peers();

@@ -174,6 +174,23 @@ class CudaRuntime final : public DeviceRuntime {
     LOCKSTEP_CUDA_CALL(cudaMemcpyAsync, to, from, bytes, cudaMemcpyDefault, native(stream));
   }
 
+  bool pin(Device device, void* memory, std::size_t bytes) override {
+    const CudaDeviceGuard guard(device.index);
+    if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess) return true;
+    static_cast<void>(cudaGetLastError());  // refused: too much of it, or no such memory
+    return false;
+  }
+
+  bool unpin(Device device, void* memory) noexcept override {
+    try {
+      const CudaDeviceGuard guard(device.index);
+      LOCKSTEP_CUDA_CALL(cudaHostUnregister, memory);
+      return true;
+    } catch (const CudaError&) {
+      return false;
+    }
+  }
+
   void fill_bytes(void* to, int value, std::size_t bytes, StreamRef stream) override {
     if (bytes == 0) return;
     const CudaDeviceGuard guard(stream.device.index);

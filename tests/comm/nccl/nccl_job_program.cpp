@@ -237,6 +237,18 @@ int stay_on_own_device(ls::Session& session) {
   ls::matmul(x, w).sum().item<float>();
   std::thread([] { ls::empty_pinned({64}, ls::DType::f32); }).join();
   session.world()->barrier().synchronize();
+  {  // whose memory is pinned by a thread of its own
+    ls::checkpoint::Manager manager(std::getenv("JOB_FOLDER"), session.host_world());
+    auto net = ls::nn::make<ls::nn::Linear>(16, 4);
+    net->to(session.device());
+    ls::DistributedDataParallel ddp(net, session.world());
+    manager.add("model", ddp);
+    manager.save(1);
+    for (int i = 0; i < 100 && nccl().pinned_ranges == 0; ++i) sleep(0.1);
+    manager.save(2);
+    manager.wait();
+    std::printf("rank %d pinned %d ranges\n", session.rank(), nccl().pinned_ranges.load());
+  }
   std::printf("rank %d used other devices %d times\n", session.rank(),
               nccl().foreign_devices.load());
   return 0;

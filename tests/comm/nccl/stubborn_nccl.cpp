@@ -138,4 +138,14 @@ cudaError_t __wrap_cudaHostAlloc(void** data, size_t bytes, unsigned flags) {
     ++behaviour().foreign_devices;
   return __real_cudaHostAlloc(data, bytes, flags);
 }
+
+cudaError_t __real_cudaHostRegister(void* data, size_t bytes, unsigned flags);
+cudaError_t __wrap_cudaHostRegister(void* data, size_t bytes, unsigned flags) {
+  int current = -1;
+  cudaGetDevice(&current);
+  if (behaviour().own_device >= 0 && current != behaviour().own_device)
+    ++behaviour().foreign_devices;
+  ++behaviour().pinned_ranges;
+  return __real_cudaHostRegister(data, bytes, flags);
+}
 }

@@ -25,6 +25,7 @@ struct StubbornNccl {
   /// Calls of cudaSetDevice for, and pinned allocations with, another device than `own_device`.
   std::atomic<int> own_device{-1};
   std::atomic<int> foreign_devices{0};
+  std::atomic<int> pinned_ranges{0};
   /// After a split that hung: what NCCL's thread was given to write to, and whether it has.
   std::atomic<void*> split_slot{nullptr};
   std::atomic<bool> split_has_written{false};
