@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps and data loaders of lockstep and PyTorch, step by step in turn, on the same data.
+"""Training steps, data loaders and single ops of lockstep and PyTorch, in turns, on the same data.
 
     compare.py --bin build/bin [--python PYTHON] [--threads N ...] [--mode eager] [--steps N]
                [--llmc DIR] CASE...
@@ -8,7 +8,7 @@ PYTHON is an interpreter that has torch and safetensors. DIR is a checkout of ll
 train_gpt2.c then takes turns with both in the case gpt2_f32. Prints one JSON line a case: minimum and
 median time of both, the ratio of the medians (above 1: lockstep is faster), and the largest
 relative difference of the losses or of the batches' checksums, without which no speed means
-anything. Loaders get the largest number of threads, and each library its best number of workers.
+anything. The case ops has a line for each of some 70. Loaders get the largest number of threads, and each library its best number of workers.
 """
 
 import argparse
@@ -22,11 +22,13 @@ import tempfile
 import time
 
 from compare_loader import compare_loader
+from compare_ops import compare_ops
 from stepper import Stepper
 
 TRAIN_CASES = ("gpt_f32", "gpt_bf16", "gpt_amp", "gpt2_f32", "gpt2_amp", "tiny_f32",
                "resnet18_f32", "resnet18_bf16", "resnet50_f32", "resnet50_bf16")
 LOADER_CASES = ("tokens", "images")
+OP_CASES = ("ops",)
 
 
 def start_programs(case, threads, options, state):
@@ -74,6 +76,9 @@ def compare(case, options):
         yield from compare_loader(case, options)
         return
     for threads in options.threads:
+        if case in OP_CASES:
+            yield from compare_ops(threads, options)
+            continue
         yield compare_train_step(case, threads, options)
 
 
@@ -86,7 +91,7 @@ def main():
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=60, help="at most this long a case")
     parser.add_argument("--llmc", metavar="DIR", help="a checkout of llm.c")
-    parser.add_argument("cases", nargs="*", default=[*TRAIN_CASES, *LOADER_CASES])
+    parser.add_argument("cases", nargs="*", default=[*TRAIN_CASES, *LOADER_CASES, *OP_CASES])
     options = parser.parse_args()
     if subprocess.run([options.python, "-c", "import torch, safetensors"],
                       stderr=subprocess.DEVNULL, check=False).returncode:

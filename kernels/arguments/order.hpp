@@ -9,7 +9,8 @@
 namespace lockstep::kernels {
 
 /// out (i64) = the positions along dim at which the elements of each line stand in order: equal
-/// ones keep theirs. Any dtype.
+/// ones keep theirs. Any dtype. @throws Unsupported for lines of 2^32 elements (CPU) or 2^31
+/// elements in all (GPU) and more.
 struct ArgsortArguments {
   ArrayView out = {}, in = {};
   int dim = 0;

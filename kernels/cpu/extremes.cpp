@@ -71,14 +71,24 @@ void reduction::topk(const kernels::TopkArguments& arguments, StreamRef) {
     for_each_line(
         in.shape, dim, {&in.strides, &values.strides, &indices.strides}, [&](const auto& offset) {
           const T* line = in.as<const T>() + offset[0];
-          std::vector<std::int64_t> order(static_cast<std::size_t>(length));
-          std::iota(order.begin(), order.end(), 0);
           const auto before = [&](std::int64_t a, std::int64_t b) {
             const auto x = widen(line[a * in.strides[dim]]);
             const auto y = widen(line[b * in.strides[dim]]);
             return precedes(x, y) || (!precedes(y, x) && a < b);
           };
-          std::partial_sort(order.begin(), order.begin() + k, order.end(), before);
+          // A heap of the best so far, its worst on top: most elements are behind that one.
+          std::vector<std::int64_t> order(static_cast<std::size_t>(k));
+          std::iota(order.begin(), order.end(), 0);
+          std::ranges::make_heap(order, before);
+          for (std::int64_t i = k; i < length && k > 0; ++i) {
+            if (!precedes(widen(line[i * in.strides[dim]]),
+                          widen(line[order.front() * in.strides[dim]])))
+              continue;
+            std::ranges::pop_heap(order, before);
+            order.back() = i;
+            std::ranges::push_heap(order, before);
+          }
+          std::ranges::sort_heap(order, before);
           for (std::int64_t i = 0; i < k; ++i) {
             const std::int64_t at = order[static_cast<std::size_t>(i)];
             values.as<T>()[offset[1] + i * values.strides[dim]] = line[at * in.strides[dim]];

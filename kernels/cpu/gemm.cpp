@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "arguments/bias_gradient.hpp"
+#include "cpu/few_rows.hpp"
 #include "cpu/gemm_kernels.hpp"
 #include "cpu/gemm_pack.hpp"
 #include "cpu/loops.hpp"
@@ -223,7 +224,8 @@ void gemm::multiply(const GemmArguments& call, StreamRef stream) {
   }
   if (call.out.numel() == 0) return;
   const Product product = oriented(call);
-  if (!product.bias_per_row && multiply_small(product.call)) return;
+  if (!product.bias_per_row && (multiply_small(product.call) || multiply_few_rows(product.call)))
+    return;
   dispatch_floating(call.a.dtype, "gemm",
                     [&](auto tag) { run<typename decltype(tag)::type>(product); });
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cpu/channel_loops.hpp"
+#include "cpu/few_rows_loops.hpp"
 #include "cpu/pool_loops.hpp"
 #include "cpu/row_loops.hpp"
 #include "functional/op_list.hpp"
@@ -47,8 +48,10 @@ using BinaryBackwardLoop = void (*)(void* da, void* db, const void* dout, const 
 using CompareLoop = void (*)(void* out, const void* a, const void* b, std::int64_t n);
 using WhereLoop = void (*)(void* out, const void* condition, const void* a, const void* b,
                            std::int64_t n);
-/// Combines n elements into `*partial` (double for the floating types, else int64).
-using ReduceRowLoop = void (*)(void* partial, const void* x, std::int64_t n);
+/// Combines the `columns` elements of each of `rows` rows, `row_stride` elements apart, into a
+/// partial of the row (double for the floating types, else int64).
+using ReduceRowsLoop = void (*)(void* partials, const void* x, std::int64_t row_stride,
+                                std::int64_t rows, std::int64_t columns);
 /// Combines `rows` rows, `row_stride` elements apart, into `columns` partials of the accumulation
 /// type, each row's element c into partial c.
 using ReduceColumnsLoop = void (*)(void* partial, const void* x, std::int64_t row_stride,
@@ -95,13 +98,14 @@ struct Loops {
   LoopTable<BinaryLoop, binary_count> binary;
   LoopTable<BinaryBackwardLoop, binary_count> binary_backward;
   LoopTable<CompareLoop, compare_count> compare;
-  LoopTable<ReduceRowLoop, reduce_count> reduce_row;
+  LoopTable<ReduceRowsLoop, reduce_count> reduce_rows;
   LoopTable<ReduceColumnsLoop, reduce_count> reduce_columns;
   LoopTable<DrawLoop, 1> uniform, normal;
   LoopTable<DropoutLoop, 1> dropout;
   RowLoops rows;
   ChannelLoops channels[RowLoops::dtypes] = {};  ///< by floating dtype
   PoolLoops pool[RowLoops::dtypes] = {};         ///< by floating dtype
+  FewRowsLoops few_rows;
 };
 
 /// The loops of the best instruction set that this machine has, or of the one that the environment

@@ -34,7 +34,7 @@ std::int64_t chunks_of(const ArrayView& array) {
 
 /// Sum of squares of chunk `c` of an array.
 SquareSum square_sum_of(const ArrayView& array, std::int64_t c) {
-  const auto loop = loops().reduce_row(accumulate_of(array.dtype), ReduceOp::square_sum);
+  const auto loop = loops().reduce_rows(accumulate_of(array.dtype), ReduceOp::square_sum);
   const auto load = loops().load[static_cast<std::size_t>(array.dtype)];
   const bool direct = is_accumulate_type(array.dtype);
   const auto size = static_cast<std::int64_t>(size_of(array.dtype));
@@ -50,7 +50,7 @@ SquareSum square_sum_of(const ArrayView& array, std::int64_t c) {
     }
   };
   SquareSum sum;
-  for_each_piece([&](const void* x, std::int64_t count) { loop(&sum.plain, x, count); });
+  for_each_piece([&](const void* x, std::int64_t count) { loop(&sum.plain, x, 0, 1, count); });
   if (!functional::is_unbounded(sum.plain)) return sum;
   sum = {};  // so rare that a second look costs nothing
   for_each_piece([&](const void* x, std::int64_t count) {

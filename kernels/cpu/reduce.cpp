@@ -44,7 +44,7 @@ void check(const kernels::ReduceArguments& arguments) {
   const ArrayView &out = arguments.out, &in = arguments.in;
   const auto name = traits(op).name;
   LOCKSTEP_CHECK(
-      can_hold(op, out.dtype, in.dtype) && loops().reduce_row(accumulate_of(in.dtype), op),
+      can_hold(op, out.dtype, in.dtype) && loops().reduce_rows(accumulate_of(in.dtype), op),
       Unsupported, name, ": dtype ", in.dtype, " into ", out.dtype,
       " is not offered on device cpu");
   LOCKSTEP_CHECK(!arguments.accumulate || op == ReduceOp::sum, InvalidArgument, name,

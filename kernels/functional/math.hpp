@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "functional/host_angles.hpp"
+#include "functional/host_power.hpp"
 #include "functional/namespace.hpp"
 #include "lockstep/core/macros.hpp"
 
@@ -77,7 +79,12 @@ LOCKSTEP_MATH float expm1_host(float x) {
   return parts.n == 0 ? parts.expm1_r : result;
 }
 
-LOCKSTEP_MATH float log_host(float x) {
+/// x = 2^n (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2), and log(1 + f) - f. For finite x above 0.
+struct LogParts {
+  float n, f, log1p_f_less_f;
+};
+
+LOCKSTEP_MATH LogParts log_parts(float x) {
   const bool subnormal = x < 0x1p-126f;
   const float scaled = subnormal ? x * 0x1p23f : x;
   const auto word = std::bit_cast<std::int32_t>(scaled);
@@ -86,17 +93,41 @@ LOCKSTEP_MATH float log_host(float x) {
   const auto mantissa =
       static_cast<std::uint32_t>(word) - (static_cast<std::uint32_t>(exponent) << 23);
   const float f = std::bit_cast<float>(mantissa) - 1.0f;
-  const auto n = static_cast<float>(subnormal ? exponent - 23 : exponent);
-  // log(1 + f) = f - f^2/2 + s (f^2/2 + R(s^2)), s = f / (2 + f).
-  const float s = f / (2.0f + f), z = s * s, half_square = 0.5f * f * f;
-  float p = 2.333531827e-01f;
-  p = p * z + 2.855062783e-01f;
-  p = p * z + 4.000012279e-01f;
-  p = p * z + 6.666666865e-01f;
-  const float tail = s * (half_square + p * z) + n * ln2_low;
-  const float result = (tail - half_square + f) + n * ln2_high;
+  float p = -7.634493023e-02f;
+  p = p * f + 1.276157564e-01f;
+  p = p * f - 1.316018306e-01f;
+  p = p * f + 1.420175823e-01f;
+  p = p * f - 1.662335730e-01f;
+  p = p * f + 2.000122687e-01f;
+  p = p * f - 2.500082104e-01f;
+  p = p * f + 3.333333171e-01f;
+  return {static_cast<float>(subnormal ? exponent - 23 : exponent), f, f * f * (f * p - 0.5f)};
+}
+
+/// The logarithm, to any base, whose value for finite x above 0 is `result`.
+LOCKSTEP_MATH float log_of_any(float x, float result) {
   const float special = x == 0.0f ? -infinity : std::bit_cast<float>(0x7FC00000u);
   return x > 0.0f ? (x < infinity ? result : x) : special;
+}
+
+LOCKSTEP_MATH float log_host(float x) {
+  const LogParts parts = log_parts(x);
+  const float tail = parts.log1p_f_less_f + parts.n * ln2_low;
+  return log_of_any(x, (tail + parts.f) + parts.n * ln2_high);
+}
+
+LOCKSTEP_MATH float log2_host(float x) {
+  const LogParts parts = log_parts(x);
+  // 1 / ln 2 in two parts, the first short, so that times f it rounds less.
+  const float tail = parts.log1p_f_less_f * 1.44269504f + parts.f * 4.4269504e-01f;
+  return log_of_any(x, (tail + parts.f) + parts.n);
+}
+
+LOCKSTEP_MATH float log10_host(float x) {
+  const LogParts parts = log_parts(x);
+  constexpr float log10_2_high = 0x1.344p-2f, log10_2_low = 4.605038981e-06f;
+  const float tail = (parts.log1p_f_less_f + parts.f) * 0.434294482f + parts.n * log10_2_low;
+  return log_of_any(x, tail + parts.n * log10_2_high);
 }
 
 LOCKSTEP_MATH float log1p_host(float x) {
@@ -155,12 +186,12 @@ LOCKSTEP_MATH_FUNCTION(log, detail::log_host, logf)
 LOCKSTEP_MATH_FUNCTION(log1p, detail::log1p_host, log1pf)
 LOCKSTEP_MATH_FUNCTION(tanh, detail::tanh_host, tanhf)
 LOCKSTEP_MATH_FUNCTION(erf, detail::erf_host, erff)
-LOCKSTEP_MATH_FUNCTION(sin, ::sinf, sinf)
-LOCKSTEP_MATH_FUNCTION(cos, ::cosf, cosf)
-LOCKSTEP_MATH_FUNCTION(tan, ::tanf, tanf)
-LOCKSTEP_MATH_FUNCTION(atan, ::atanf, atanf)
-LOCKSTEP_MATH_FUNCTION(log2, ::log2f, log2f)
-LOCKSTEP_MATH_FUNCTION(log10, ::log10f, log10f)
+LOCKSTEP_MATH_FUNCTION(sin, detail::sin_host, sinf)
+LOCKSTEP_MATH_FUNCTION(cos, detail::cos_host, cosf)
+LOCKSTEP_MATH_FUNCTION(tan, detail::tan_host, tanf)
+LOCKSTEP_MATH_FUNCTION(atan, detail::atan_host, atanf)
+LOCKSTEP_MATH_FUNCTION(log2, detail::log2_host, log2f)
+LOCKSTEP_MATH_FUNCTION(log10, detail::log10_host, log10f)
 LOCKSTEP_MATH_FUNCTION(sqrt, __builtin_sqrtf, sqrtf)
 LOCKSTEP_MATH_FUNCTION(floor, __builtin_floorf, floorf)
 LOCKSTEP_MATH_FUNCTION(ceil, __builtin_ceilf, ceilf)
@@ -168,6 +199,9 @@ LOCKSTEP_MATH_FUNCTION(trunc, __builtin_truncf, truncf)
 // To the nearest, halves to even.
 LOCKSTEP_MATH_FUNCTION(nearbyint, __builtin_nearbyintf, nearbyintf)
 #undef LOCKSTEP_MATH_FUNCTION
+LOCKSTEP_MATH float sin(SmallAngle x) { return detail::sin_host(x); }
+LOCKSTEP_MATH float cos(SmallAngle x) { return detail::cos_host(x); }
+LOCKSTEP_MATH float tan(SmallAngle x) { return detail::tan_host(x); }
 
 /// e^x for results that end in 16 bits: on a GPU one product and one instruction, right to 2^-22 of
 /// the result and (2^-23 |x|) more, and 0 below 2^-126.
@@ -188,7 +222,13 @@ LOCKSTEP_MATH float abs(float x) {
 LOCKSTEP_MATH double abs(double x) { return ::fabs(x); }
 
 /// x to the power y
-LOCKSTEP_MATH float pow(float x, float y) { return ::powf(x, y); }
+LOCKSTEP_MATH float pow(float x, float y) {
+#if defined(__CUDA_ARCH__)
+  return ::powf(x, y);
+#else
+  return detail::pow_host(x, y);
+#endif
+}
 LOCKSTEP_MATH double pow(double x, double y) { return ::pow(x, y); }
 
 /// What is left of x when y is taken away as often as it fits, with the sign of x; exact.

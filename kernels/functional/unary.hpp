@@ -173,27 +173,42 @@ struct Log1p : FloatingConstants<T> {
   LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy / (1 + x); }
 };
 
-/// Sine
+/// Sine. An X is a T or a math::SmallAngle; so in Cos and Tan.
 template <class T>
 struct Sin : FloatingConstants<T> {
   using FloatingConstants<T>::FloatingConstants;
-  LOCKSTEP_HD T forward(T x) const { return math::sin(x); }
-  LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy * math::cos(x); }
+  template <class X>
+  LOCKSTEP_HD T forward(X x) const {
+    return math::sin(x);
+  }
+  template <class X>
+  LOCKSTEP_HD T gradient(T dy, X x, T) const {
+    return dy * math::cos(x);
+  }
 };
 
 /// Cosine
 template <class T>
 struct Cos : FloatingConstants<T> {
   using FloatingConstants<T>::FloatingConstants;
-  LOCKSTEP_HD T forward(T x) const { return math::cos(x); }
-  LOCKSTEP_HD T gradient(T dy, T x, T) const { return -dy * math::sin(x); }
+  template <class X>
+  LOCKSTEP_HD T forward(X x) const {
+    return math::cos(x);
+  }
+  template <class X>
+  LOCKSTEP_HD T gradient(T dy, X x, T) const {
+    return -dy * math::sin(x);
+  }
 };
 
 /// Tangent
 template <class T>
 struct Tan : FloatingConstants<T> {
   using FloatingConstants<T>::FloatingConstants;
-  LOCKSTEP_HD T forward(T x) const { return math::tan(x); }
+  template <class X>
+  LOCKSTEP_HD T forward(X x) const {
+    return math::tan(x);
+  }
   LOCKSTEP_HD T gradient(T dy, T, T y) const { return dy * (1 + y * y); }
 };
 

@@ -90,6 +90,31 @@ TEST_P(GemmContract, MultipliesVectors) {
   check_layouts({1, 4, 4, 1});
 }
 
+// So few rows, or columns, that the other operand is read once. Beyond blocks, and in a batch.
+TEST_P(GemmContract, MultipliesFewRowsInEveryLayout) {
+  for (std::int64_t rows = 1; rows <= 9; ++rows)
+    check_layouts(rows % 2 == 1 ? GemmSizes{1, rows, 431, 43} : GemmSizes{1, 431, rows, 43});
+  check_layouts({1, 519, 1, 33});
+  check_layouts({1, 8, 1100, 33});
+  check_layouts({1, 2, 17, 1101});
+  check_layouts({3, 2, 530, 34});
+}
+
+TEST_P(GemmContract, AddsABiasToFewRows) {
+  for (const bool transposed : {false, true}) {
+    const GemmSizes s{1, 3, 1101, 35};
+    const auto a = array({1, s.rows, s.depth}).randomize(1);
+    const Shape shape{1, s.depth, s.columns};
+    const auto b = array(shape, layout(shape, transposed)).randomize(2);
+    const auto bias = array({s.columns}).randomize(3), out = array({1, s.rows, s.columns});
+    run({.out = out, .a = a, .b = b, .epilogue = Epilogue::bias, .bias = bias});
+    Values expected = naive(s, a.get(), b.get());
+    const Values offsets = bias.get();
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += offsets[i % offsets.size()];
+    EXPECT_TRUE(close(out.get(), expected, tolerance(8))) << transposed;
+  }
+}
+
 // Not every kernel of cuBLASLt takes more than 65,535.
 TEST_P(GemmContract, MultipliesBatchesOfManyProducts) {
   const GemmSizes s{70'000, 1, 8, 2};

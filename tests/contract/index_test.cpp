@@ -21,6 +21,44 @@ TEST_P(IndexContract, GathersAndScatters) {
                InvalidArgument);
 }
 
+// More lines side by side than the CPU goes through at once, and more elements than one thread has.
+TEST_P(IndexContract, TakesManyLinesAndLongOnes) {
+  const std::int64_t sizes[][2] = {{40, 700}, {700, 40}, {1, 70'000}, {70'000, 1}};
+  for (const auto& [rows, columns] : sizes)
+    for (const int dim : {0, 1})
+      for (const bool repeated : {false, true}) {  // one index for all lines
+        auto in = array({rows, columns}).randomize(1, 0, 4);
+        Values x = in.get();
+        for (double& value : x) value = std::floor(value);  // so that sums are exact
+        in.set(x);
+        const auto out = array({rows, columns});
+        const auto sum = array({rows, columns}).set(Values(x.size(), 0.0));
+        const std::int64_t length = dim == 0 ? rows : columns, lines = dim == 0 ? columns : rows;
+        const auto index = array(DType::i64, {repeated ? length : rows * columns})
+                               .randomize(2, 0, static_cast<double>(length));
+        const Values places = index.get();
+        ArrayView named = index;
+        named.shape = {rows, columns};
+        named.strides = repeated ? (dim == 0 ? Strides{1, 0} : Strides{0, 1}) : Strides{columns, 1};
+        backend().index.gather({.out = out, .in = in, .index = named, .dim = dim}, stream());
+        backend().index.scatter_add({.out = sum, .in = in, .index = named, .dim = dim}, stream());
+        Values y(x.size()), z(x.size());
+        for (std::int64_t line = 0; line < lines; ++line)
+          for (std::int64_t i = 0; i < length; ++i) {
+            const auto at = [&](std::int64_t place) {
+              return static_cast<std::size_t>(dim == 0 ? place * columns + line
+                                                       : line * columns + place);
+            };
+            const double place = places[repeated ? static_cast<std::size_t>(i) : at(i)];
+            const std::size_t named_at = at(static_cast<std::int64_t>(place));
+            y[at(i)] = x[named_at];
+            z[named_at] += x[at(i)];
+          }
+        EXPECT_EQ(out.get(), y) << rows << " x " << columns << " along " << dim;
+        EXPECT_EQ(sum.get(), z) << rows << " x " << columns << " along " << dim;
+      }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Backends, IndexContract,
     ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);

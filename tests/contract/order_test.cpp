@@ -46,6 +46,30 @@ TEST_P(OrderContract, SortsLongLinesOfAnyLayout) {
   }
 }
 
+// More than the CPU sorts in one go, most of them close together.
+TEST_P(OrderContract, SortsManyValuesOfUnevenDensity) {
+  const bool whole = dtype() == DType::boolean || dtype() == DType::u8;
+  const bool wide = dtype() == DType::f64 || dtype() == DType::i64;
+  for (const std::int64_t n : {100, 3000, 40'000}) {
+    auto in = array({n}).randomize(2, 0, dtype() == DType::boolean ? 2 : 15);
+    Values values = in.get();
+    for (double& value : values)
+      if (!whole) value = std::trunc(std::exp2(value)) * (wide ? 0x1p20 : 1) + (wide ? value : 0);
+    if (wide) values[7] = 0x1p62;  // so that the others agree in all the highest bits
+    in.set(values);
+    values = in.get();
+    for (const bool descending : {false, true}) {
+      Values expected(values.size());
+      std::iota(expected.begin(), expected.end(), 0.0);
+      std::ranges::stable_sort(expected, {}, [&](double i) {
+        const double value = values[static_cast<std::size_t>(i)];
+        return descending ? -value : value;
+      });
+      EXPECT_EQ(sorted(in, 0, descending), expected) << n << (descending ? " falling" : " rising");
+    }
+  }
+}
+
 TEST_P(OrderContract, TakesEmptyArraysAndSingleElements) {
   EXPECT_EQ(sorted(array({2, 0}), 1, false), Values{});
   EXPECT_EQ(sorted(array({0, 2}), 1, true), Values{});

@@ -72,6 +72,15 @@ TEST_P(ReduceContract, FoldsManyChunks) {
   check({2, 90, 1500}, {135000, 1500, 1}, {1, 1, 1500});
 }
 
+// On a CPU many rows a call, in parts, from memory or through a tile.
+TEST_P(ReduceContract, FoldsManyShortRows) {
+  check({150, 9}, {9, 1}, {150, 1});
+  check({150, 9}, {12, 1}, {150, 1});
+  check({9, 150}, {1, 9}, {1, 150});
+  check({60, 40}, {80, 2}, {60, 1});
+  check({2, 30, 70}, {2800, 70, 1}, {2, 30, 1});
+}
+
 // On a GPU by wide loads: a warp, a block and several blocks down each column, and rows that lie
 // apart.
 TEST_P(ReduceContract, AddsUpColumnsOfAlignedRows) {

@@ -112,6 +112,50 @@ TEST_P(UnaryContract, SpecialValuesGiveTheUsualResults) {
   check(UnaryOp::round, {inf, nan, 0.5, 1.5, 2.5, -0.5, -1.5, 1.25}, {inf, nan, 0, 2, 2, 0, -2, 1});
 }
 
+// On a CPU angles are computed by two ways, which depend on their size and on that of neighbours.
+TEST_P(UnaryContract, TakesAnglesOfAnySize) {
+  for (const UnaryOp op : {UnaryOp::sin, UnaryOp::cos, UnaryOp::tan}) {
+    SCOPED_TRACE(traits(op).name);
+    auto x = array({3000}).randomize(4, -100.0, 100.0);
+    const auto y = array({3000}), dx = array({3000}), dy = array({3000}).randomize(5);
+    Values angles = x.get();
+    angles[1500] = 60000, angles[1501] = INFINITY, angles[1502] = NAN;
+    if (x.view().dtype != DType::f16) angles[1503] = 0x1p100, angles[1504] = -131072;
+    x.set(angles);
+    run(op, y, x);
+    EXPECT_TRUE(close(y.get(), expected(op, x.get()), 4 * tolerance()));
+    if (op == UnaryOp::tan) continue;  // its gradient is that of the result
+    backend().elementwise.unary_backward({.op = op, .dx = dx, .dy = dy, .saved = x.view()},
+                                         stream());
+    Values slopes = dy.get();
+    const Values at = x.get();
+    for (std::size_t i = 0; i < at.size(); ++i)
+      slopes[i] *= op == UnaryOp::sin ? std::cos(at[i]) : -std::sin(at[i]);
+    EXPECT_TRUE(close(dx.get(), slopes, 4 * tolerance()));
+  }
+}
+
+TEST_P(UnaryContract, RaisesToAnyPower) {
+  for (const double power : {-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 2.5, -3.0}) {
+    SCOPED_TRACE(power);
+    const OpConstants constants{.alpha = power};
+    const auto x = array({9}).set({-2, -1, -0.0, 0.0, 0.25, 1, 3, INFINITY, NAN});
+    const auto y = array({9}), dx = array({9}), dy = array({9}).set(Values(9, 2.0));
+    backend().elementwise.unary({.op = UnaryOp::pow_scalar, .y = y, .x = x, .constants = constants},
+                                stream());
+    backend().elementwise.unary_backward(
+        {.op = UnaryOp::pow_scalar, .dx = dx, .dy = dy, .saved = x.view(), .constants = constants},
+        stream());
+    Values expected_y, expected_dx;
+    for (const double value : x.get()) {
+      expected_y.push_back(std::pow(value, power));
+      expected_dx.push_back(power == 0 ? 0 : 2 * power * std::pow(value, power - 1));
+    }
+    EXPECT_TRUE(close(y.get(), expected_y, tolerance()));
+    EXPECT_TRUE(close(dx.get(), expected_dx, 4 * tolerance()));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Backends, UnaryContract,
     ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);

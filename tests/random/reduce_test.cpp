@@ -226,6 +226,17 @@ class RandomCount : public RandomCases {
     const Tensor total = sum(x, dims, keepdim);
     if (total.dtype() != DType::i64) return AssertionFailure() << "a sum in " << total.dtype();
     if (auto r = agrees(total, groups.shape, exactly(y), 0); !r) return r;
+    if (!truth && x.tensor.numel() > 0) {
+      Values largest, smallest;
+      for (const auto& group : groups.members) {
+        largest.push_back(std::ranges::max(pick(x.values, group)));
+        smallest.push_back(std::ranges::min(pick(x.values, group)));
+      }
+      if (auto r = agrees(amax(x, dims, keepdim), groups.shape, exactly(largest), 0); !r)
+        return r << ": amax";
+      if (auto r = agrees(amin(x, dims, keepdim), groups.shape, exactly(smallest), 0); !r)
+        return r << ": amin";
+    }
     return check_truth(c, from, dims, keepdim);
   }
 };

@@ -22,6 +22,7 @@ void fill_norm(RowLoops& loops);
 void fill_rotary(RowLoops& loops);
 void fill_recurrent(RowLoops& loops);
 void fill_optimizer(RowLoops& loops);
+void fill_few_rows(FewRowsLoops& loops);
 
 /// The C++ type of an accumulation type.
 template <class T>

@@ -52,6 +52,14 @@ T reduce_block(const T* x, std::int64_t n) {
     reduction_combine<op>(part[2], part[3]);
     reduction_combine<op>(part[0], part[2]);
     result = fold_vector<op, T>(part[0]);
+  } else if (n >= lanes) {
+    Vector<T> part, next;
+    load_vector<op>(part, x);
+    for (i = lanes; i + lanes <= n; i += lanes) {
+      load_vector<op>(next, x + i);
+      reduction_combine<op>(part, next);
+    }
+    result = fold_vector<op, T>(part);
   } else {
     result = x[i++];
     reduction_prepare<op>(result);
@@ -64,52 +72,78 @@ T reduce_block(const T* x, std::int64_t n) {
   return result;
 }
 
+/// What a row's elements are folded into.
+template <class T>
+using Partial = std::conditional_t<std::is_same_v<T, std::int64_t>, std::int64_t, double>;
+
 /// Blocks are folded in T, and their results in double, so that long rows stay accurate.
 template <ReduceOp op, class T>
-void reduce_row(void* partial, const void* x, std::int64_t n) {
-  using Partial = std::conditional_t<std::is_same_v<T, std::int64_t>, std::int64_t, double>;
+LOCKSTEP_ALWAYS_INLINE void add_row(Partial<T>& total, const T* x, std::int64_t n) {
   constexpr std::int64_t block_elements = 4096;
-  const T* from = static_cast<const T*>(x);
-  Partial total = *static_cast<Partial*>(partial);
   for (std::int64_t i = 0; i < n; i += block_elements) {
     const std::int64_t count = n - i < block_elements ? n - i : block_elements;
-    reduction_combine<op>(total, static_cast<Partial>(reduce_block<op>(from + i, count)));
+    reduction_combine<op>(total, static_cast<Partial<T>>(reduce_block<op>(x + i, count)));
   }
-  *static_cast<Partial*>(partial) = total;
+}
+
+template <ReduceOp op, class T>
+void reduce_rows(void* partials, const void* x, std::int64_t row_stride, std::int64_t rows,
+                 std::int64_t columns) {
+  auto* const totals = static_cast<Partial<T>*>(partials);
+  const T* const from = static_cast<const T*>(x);
+  for (std::int64_t r = 0; r < rows; ++r) add_row<op>(totals[r], from + r * row_stride, columns);
+}
+
+/// Combines a value of each of four rows with that of `total`; V is T or a vector of them.
+template <ReduceOp op, class V, class T>
+LOCKSTEP_ALWAYS_INLINE void combine_four(T* total, const T* from, std::int64_t row_stride) {
+  V sum, value[4];
+  __builtin_memcpy(&sum, total, sizeof(V));
+  for (int k = 0; k < 4; ++k) {
+    __builtin_memcpy(&value[k], from + k * row_stride, sizeof(V));
+    reduction_prepare<op>(value[k]);
+  }
+  reduction_combine<op>(value[0], value[1]);
+  reduction_combine<op>(value[2], value[3]);
+  reduction_combine<op>(value[0], value[2]);
+  reduction_combine<op>(sum, value[0]);
+  __builtin_memcpy(total, &sum, sizeof(V));
+}
+
+template <ReduceOp op, class V, class T>
+LOCKSTEP_ALWAYS_INLINE void combine_one(T* total, const T* from) {
+  V sum, value;
+  __builtin_memcpy(&sum, total, sizeof(V));
+  __builtin_memcpy(&value, from, sizeof(V));
+  reduction_prepare<op>(value);
+  reduction_combine<op>(sum, value);
+  __builtin_memcpy(total, &sum, sizeof(V));
 }
 
 /// Four rows at a time are folded before they meet the partials.
 template <ReduceOp op, class T>
 void reduce_columns(void* partial, const void* x, std::int64_t row_stride, std::int64_t rows,
                     std::int64_t columns) {
-  T* total = static_cast<T*>(partial);
+  constexpr int lanes = VectorOf<T>::count;
+  T* const total = static_cast<T*>(partial);
   const T* from = static_cast<const T*>(x);
   std::int64_t r = 0;
   for (; r + 4 <= rows; r += 4, from += 4 * row_stride) {
-#pragma GCC ivdep
-    for (std::int64_t c = 0; c < columns; ++c) {
-      T value[4] = {from[c], from[c + row_stride], from[c + 2 * row_stride],
-                    from[c + 3 * row_stride]};
-      for (int k = 0; k < 4; ++k) reduction_prepare<op>(value[k]);
-      reduction_combine<op>(value[0], value[1]);
-      reduction_combine<op>(value[2], value[3]);
-      reduction_combine<op>(value[0], value[2]);
-      reduction_combine<op>(total[c], value[0]);
-    }
+    std::int64_t c = 0;
+    for (; c + lanes <= columns; c += lanes)
+      combine_four<op, Vector<T>>(total + c, from + c, row_stride);
+    for (; c < columns; ++c) combine_four<op, T>(total + c, from + c, row_stride);
   }
   for (; r < rows; ++r, from += row_stride) {
-#pragma GCC ivdep
-    for (std::int64_t c = 0; c < columns; ++c) {
-      T value = from[c];
-      reduction_prepare<op>(value);
-      reduction_combine<op>(total[c], value);
-    }
+    std::int64_t c = 0;
+    for (; c + lanes <= columns; c += lanes) combine_one<op, Vector<T>>(total + c, from + c);
+    for (; c < columns; ++c) combine_one<op, T>(total + c, from + c);
   }
 }
 
 template <ReduceOp op, class T>
 void add_op(Loops& loops) {
-  loops.reduce_row.at(accumulate_tag<T>, op) = reduce_row<op, T>;
+  loops.reduce_rows.at(accumulate_tag<T>, op) = reduce_rows<op, T>;
   loops.reduce_columns.at(accumulate_tag<T>, op) = reduce_columns<op, T>;
 }
 

@@ -19,6 +19,7 @@ const Loops& table() {
     fill_rotary(loops.rows);
     fill_recurrent(loops.rows);
     fill_optimizer(loops.rows);
+    fill_few_rows(loops.few_rows);
     return loops;
   }();
   return filled;

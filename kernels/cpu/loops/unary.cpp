@@ -1,6 +1,8 @@
 #include "functional/unary.hpp"
 
+#include "cpu/loops/angles.hpp"
 #include "cpu/loops/fill.hpp"
+#include "cpu/loops/powers.hpp"
 
 namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 namespace {
@@ -10,8 +12,17 @@ void forward(void* y, const void* x, std::int64_t n, const OpConstants& constant
   const Functor<T> functor(constants);
   T* to = static_cast<T*>(y);
   const T* from = static_cast<const T*>(x);
+  constexpr bool of_angles = requires(SmallAngle angle) { functor.forward(angle); };
+  for_each_part<of_angles>(from, n, [&](std::int64_t begin, std::int64_t end, auto operand) {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) to[i] = functor.forward(from[i]);
+    for (std::int64_t i = begin; i < end; ++i) to[i] = functor.forward(operand(from[i]));
+  });
+}
+
+template <class T>
+void power(void* y, const void* x, std::int64_t n, const OpConstants& constants) {
+  with_power(constants.alpha,
+             [&]<template <class> class Functor> { forward<Functor, T>(y, x, n, constants); });
 }
 
 template <template <class> class Functor>
@@ -27,6 +38,8 @@ void add_op(Loops& loops, UnaryOp op) {
 void fill_unary(Loops& loops) {
 #define LOCKSTEP_UNARY_OP(name, Functor, ...) add_op<functional::Functor>(loops, UnaryOp::name);
 #include "functional/ops.def"
+  loops.unary.at(Accumulate::f32, UnaryOp::pow_scalar) = power<float>;
+  loops.unary.at(Accumulate::f64, UnaryOp::pow_scalar) = power<double>;
 }
 
 }  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

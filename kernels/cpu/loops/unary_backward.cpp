@@ -1,4 +1,6 @@
+#include "cpu/loops/angles.hpp"
 #include "cpu/loops/fill.hpp"
+#include "cpu/loops/powers.hpp"
 #include "functional/unary.hpp"
 
 namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
@@ -11,12 +13,23 @@ void backward(void* dx, const void* dy, const void* saved, std::int64_t n,
   T* to = static_cast<T*>(dx);
   const T* from = static_cast<const T*>(dy);
   const T* kept = static_cast<const T*>(saved);
+  constexpr bool of_angles = requires(SmallAngle angle) { functor.gradient(T(), angle, T()); };
+  for_each_part<of_angles>(kept, n, [&](std::int64_t begin, std::int64_t end, auto operand) {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) {
-    const T x = saves == Saves::input ? kept[i] : T(0);
-    const T y = saves == Saves::output ? kept[i] : T(0);
-    to[i] = functor.gradient(from[i], x, y);
-  }
+    for (std::int64_t i = begin; i < end; ++i) {
+      const T x = saves == Saves::input ? kept[i] : T(0);
+      const T y = saves == Saves::output ? kept[i] : T(0);
+      to[i] = functor.gradient(from[i], operand(x), y);
+    }
+  });
+}
+
+template <class T>
+void power(void* dx, const void* dy, const void* saved, std::int64_t n,
+           const OpConstants& constants) {
+  with_power(constants.alpha, [&]<template <class> class Functor> {
+    backward<Functor, Saves::input, T>(dx, dy, saved, n, constants);
+  });
 }
 
 template <template <class> class Functor, Saves saves>
@@ -31,6 +44,8 @@ void fill_unary_backward(Loops& loops) {
 #define LOCKSTEP_UNARY_OP(name, Functor, saves, ...) \
   add_op<functional::Functor, Saves::saves>(loops, UnaryOp::name);
 #include "functional/ops.def"
+  loops.unary_backward.at(Accumulate::f32, UnaryOp::pow_scalar) = power<float>;
+  loops.unary_backward.at(Accumulate::f64, UnaryOp::pow_scalar) = power<double>;
 }
 
 }  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

@@ -124,13 +124,15 @@ Tensor nonzero(const Tensor& x) {
   const ComposedOp call(ops::nonzero, x);
   Tensor rest = flat_nonzero(x);
   std::vector<Tensor> columns(static_cast<std::size_t>(x.dim()));
-  for (int d = x.dim() - 1; d >= 0; --d) {
+  for (int d = x.dim() - 1; d > 0; --d) {
     const Tensor extent = scalar(x.shape()[d], rest.options());
     const Tensor rows = div(rest, extent, RoundingMode::trunc);
     columns[static_cast<std::size_t>(d)] = rest - rows * extent;
     rest = rows;
   }
-  return columns.empty() ? empty({rest.numel(), 0}, rest.options()) : stack(columns, 1);
+  if (columns.empty()) return empty({rest.numel(), 0}, rest.options());
+  columns[0] = rest;
+  return stack(columns, 1);
 }
 
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
@@ -147,7 +149,7 @@ Tensor bincount(const Tensor& x, std::int64_t min_length) {
                  " places; it counts i64 of one dimension in 0 or more places");
   const std::int64_t last = x.numel() > 0 ? max(x).item<std::int64_t>() : -1;
   const Tensor places = zeros({std::max(min_length, last + 1)}, x.options());
-  return scatter_add(places, 0, x, ones_like(x));
+  return scatter_add(places, 0, x, ones({1}, x.options()).expand(x.shape()));
 }
 
 Tensor one_hot(const Tensor& index, std::int64_t num_classes) {

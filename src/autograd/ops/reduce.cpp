@@ -117,6 +117,9 @@ Tensor extreme(ReduceOp op, const OpDescriptor& descriptor, const Tensor& x_in, 
   for (int i = 0; i < x.dim(); ++i)
     LOCKSTEP_CHECK(x.shape()[i] > 0 || kept[i] == 0, InvalidArgument, descriptor.name,
                    " over dimension ", i, " of shape ", x.shape(), ": no elements have no extreme");
+  if (x.dtype() == DType::u8)  // no kernel compares bytes
+    return finish(reduce_kept(op, x.to(DType::i32), kept, DType::i32).to(x.dtype()), x, dims,
+                  keepdim);
   const Tensor y = reduce_kept(op, x, kept, x.dtype());
   if (!call.recording()) return finish(y, x, dims, keepdim);
   return record_finished(call, y, dims, keepdim,

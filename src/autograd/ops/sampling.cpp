@@ -39,10 +39,15 @@ void check_multinomial(const Tensor& weights, std::int64_t num_samples, bool rep
 
 void check_values(const Tensor& weights, std::int64_t num_samples, bool replacement) {
   const double infinity = std::numeric_limits<double>::infinity();
+  const Tensor sums = sum(weights, -1);
+  // One weight above 0 is what the sum tells; what else may be wrong is looked for after that.
+  if (weights.numel() > 0 && (replacement || num_samples == 1) &&
+      amin(weights).item<double>() >= 0.0 &&
+      all(logical_and(sums > 0.0, sums < infinity)).item<bool>())
+    return;
   LOCKSTEP_CHECK(all(logical_and(weights >= 0.0, weights < infinity)).item<bool>(), InvalidArgument,
                  ops::multinomial.name, ": a weight is negative, infinite or NaN");
-  LOCKSTEP_CHECK(all(sum(weights, -1) < infinity).item<bool>(), InvalidArgument,
-                 ops::multinomial.name,
+  LOCKSTEP_CHECK(all(sums < infinity).item<bool>(), InvalidArgument, ops::multinomial.name,
                  ": the weights of a row add up to more than f64 holds; scale them down");
   const std::int64_t needed = replacement ? 1 : num_samples;
   LOCKSTEP_CHECK(all(sum(weights > 0.0, {-1}) >= static_cast<double>(needed)).item<bool>(),

@@ -229,15 +229,25 @@ Tensor repeat(const Tensor& x, const Dims& times) {
   const ComposedOp call(ops::repeat, x);
   LOCKSTEP_CHECK(times.size() >= x.dim(), InvalidArgument, call.name(), ": ", times, " for shape ",
                  x.shape(), "; it needs a number for each dimension");
-  Shape with_ones = Dims::filled(times.size() - x.dim(), 1);
-  for (const auto extent : x.shape()) with_ones.push_back(extent);
-  Tensor y = x.reshape(with_ones);
-  for (int d = 0; d < times.size(); ++d) {
-    LOCKSTEP_CHECK(times[d] >= 0, InvalidArgument, call.name(), ": ", times,
-                   " has a negative number");
+  LOCKSTEP_CHECK(std::ranges::all_of(times, [](std::int64_t each) { return each >= 0; }),
+                 InvalidArgument, call.name(), ": ", times, " has a negative number");
+  Shape shape = Dims::filled(times.size() - x.dim(), 1);
+  for (const auto extent : x.shape()) shape.push_back(extent);
+  const auto repeated = std::ranges::count_if(times, [](std::int64_t each) { return each != 1; });
+  if (repeated > 0 && times.size() + repeated <= max_rank) {
+    Shape apart, all;  // with a dimension of its own before each that is repeated
+    for (int d = 0; d < times.size(); ++d) {
+      if (times[d] != 1) apart.push_back(1), all.push_back(times[d]);
+      apart.push_back(shape[d]);
+      all.push_back(shape[d]);
+      shape[d] *= times[d];
+    }
+    return x.reshape(apart).expand(all).clone().reshape(shape);
+  }
+  Tensor y = x.reshape(shape);
+  for (int d = 0; d < times.size(); ++d)
     y = times[d] == 0 ? y.narrow(d, 0, 0)
                       : cat(std::vector(static_cast<std::size_t>(times[d]), y), d);
-  }
   return y;
 }
 

@@ -9,6 +9,7 @@
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/library.hpp"
 #include "backend/onednn/primitive_cache.hpp"
+#include "cpu/few_rows.hpp"
 #include "cpu/small_gemm.hpp"
 #include "cpu/tile_gemm.hpp"
 
@@ -165,6 +166,7 @@ bool multiply(GemmArguments call) {
   }
   if (call.bias && call.bias.strides[0] != 1 && call.bias.shape[0] != 1) return false;
   call.epilogue = call.bias ? Epilogue::bias : Epilogue::none;
+  if (cpu_kernels::multiply_few_rows(call)) return true;
   if (is_multiplied_in_f32(call.a.dtype)) {
     multiply_in_f32(call, [](const GemmArguments& block) {
       if (!multiply(block)) cpu().gemm.multiply(block, StreamRef{});
