@@ -239,7 +239,7 @@ int stay_on_own_device(ls::Session& session) {
   session.world()->barrier().synchronize();
   {  // whose memory is pinned by a thread of its own
     ls::checkpoint::Manager manager(std::getenv("JOB_FOLDER"), session.host_world());
-    auto net = ls::nn::make<ls::nn::Linear>(16, 4);
+    auto net = ls::nn::make<ls::nn::Linear>(512, 512);  // of which each rank has a part
     net->to(session.device());
     ls::DistributedDataParallel ddp(net, session.world());
     manager.add("model", ddp);
