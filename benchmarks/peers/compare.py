@@ -8,7 +8,7 @@ PYTHON is an interpreter that has torch and safetensors. DIR is a checkout of ll
 train_gpt2.c then takes turns with both in the case gpt2_f32. Prints one JSON line a case: minimum and
 median time of both, the ratio of the medians (above 1: lockstep is faster), and the largest
 relative difference of the losses or of the batches' checksums, without which no speed means
-anything. The case ops has a line for each of some 70. Loaders get the largest number of threads, and each library its best number of workers.
+anything. The case ops has a line for each single op. Loaders get the largest number of threads, and each library its best number of workers.
 """
 
 import argparse

@@ -101,6 +101,13 @@ class Product {
             .depth = 0};
   }
 
+  /// Brings some columns or rows of b, from an element on, into f32.
+  void widen(float* to, std::int64_t at, std::int64_t stride, std::int64_t lines,
+             std::int64_t length) const {
+    for (std::int64_t k = 0; k < lines; ++k)
+      load_row(to + k * length, call_.b, at + k * stride, 1, length);
+  }
+
   void multiply_along_depth(float* sums, std::int64_t first, std::int64_t count,
                             float* widened) const {
     const auto loop = loops().few_rows.along_depth[rows_ - 1];
@@ -117,8 +124,7 @@ class Product {
     o.b_stride = depth_;
     for (std::int64_t j = 0; j < count; j += widened_together, o.sums += widened_together) {
       o.columns = std::min(widened_together, count - j);
-      for (std::int64_t k = 0; k < o.columns; ++k)
-        load_row(widened + k * depth_, call_.b, begin + (j + k) * stride, 1, depth_);
+      widen(widened, begin + j * stride, stride, o.columns, depth_);
       loop(o);
     }
   }
@@ -142,8 +148,7 @@ class Product {
       o.b = widened;
       o.b_stride = count;
       o.depth = std::min(widened_together, depth_ - p);
-      for (std::int64_t k = 0; k < o.depth; ++k)
-        load_row(widened + k * count, call_.b, begin + (p + k) * stride, 1, count);
+      widen(widened, begin + p * stride, stride, o.depth, count);
       loop(o);
     }
   }

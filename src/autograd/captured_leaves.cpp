@@ -23,7 +23,10 @@ class LeafNode::Captured {
       }
     });
     recording.when_abandoned([this] {
-      for (Entry& each : all_) each.leaf->gradient_ = each.before;
+      for (Entry& each : all_) {
+        each.leaf->gradient_ = each.before;
+        each.leaf->is_zero_ = each.found_zeros;
+      }
     });
     recording.after_launch([this] { leave_gradients(); });
   }
@@ -35,7 +38,8 @@ class LeafNode::Captured {
                     .matters = matters,
                     .found = address(leaf.gradient_),
                     .before = leaf.gradient_,
-                    .after = {}});
+                    .after = {},
+                    .found_zeros = leaf.is_zero_});
   }
 
  private:
@@ -46,7 +50,7 @@ class LeafNode::Captured {
     bool matters;  // what is there is read or added to, not only replaced
     void* found;
     Tensor before, after;
-    bool leaves_zeros = false;
+    bool found_zeros, leaves_zeros = false;
   };
 
   std::string unmet_condition() const {

@@ -234,7 +234,7 @@ Tensor repeat(const Tensor& x, const Dims& times) {
   Shape shape = Dims::filled(times.size() - x.dim(), 1);
   for (const auto extent : x.shape()) shape.push_back(extent);
   const auto repeated = std::ranges::count_if(times, [](std::int64_t each) { return each != 1; });
-  if (repeated > 0 && times.size() + repeated <= max_rank) {
+  if (times.size() + repeated <= max_rank) {
     Shape apart, all;  // with a dimension of its own before each that is repeated
     for (int d = 0; d < times.size(); ++d) {
       if (times[d] != 1) apart.push_back(1), all.push_back(times[d]);
