@@ -4,7 +4,8 @@
 #include "lockstep/core/array_view.hpp"
 
 /// @file
-/// Softmax over the rows (last dimension) of contiguous arrays.
+/// Softmax over the rows (last dimension) of contiguous arrays, on a CPU over any dimension of
+/// them.
 
 namespace lockstep::kernels {
 
@@ -12,12 +13,14 @@ namespace lockstep::kernels {
 struct SoftmaxArguments {
   ArrayView y = {}, x = {};
   bool log = false;  ///< y = log(softmax(x))
+  int dim = -1;      ///< a CPU's alone may be another than the last, counted from the first
 };
 
 /// dx from dy and the result y.
 struct SoftmaxBackwardArguments {
   ArrayView dx = {}, dy = {}, y = {};
   bool log = false;
+  int dim = -1;  ///< as in forward
 };
 
 }  // namespace lockstep::kernels

@@ -24,11 +24,12 @@ void store_vector(const ArrayView& view, const std::vector<double>& values) {
     store_row(view, 0, view.strides[0], values.data(), static_cast<std::int64_t>(values.size()));
 }
 
-/// The loops of a dtype. @throws Unsupported unless it is floating.
-const ChannelLoops& loops_of(DType dtype) {
+/// The loops of a dtype for the blocks of a walk. @throws Unsupported unless it is floating.
+const ChannelLoops& loops_of(const ChannelWalk& walk, DType dtype) {
   LOCKSTEP_CHECK(is_floating(dtype), Unsupported, "batch_norm: dtype ", dtype,
                  " is not offered on device cpu");
-  return loops().channels[static_cast<std::size_t>(dtype)];
+  const auto index = static_cast<std::size_t>(dtype);
+  return walk.by_plane() ? loops().planes[index] : loops().channels[index];
 }
 
 /// Folds partial results, [columns] of each piece, into one a channel, in an order that depends on
@@ -61,15 +62,19 @@ struct Statistics {
 Statistics batch_statistics(const ArrayView& x) {
   using Moments = functional::Moments<double>;
   const ChannelWalk walk(x, {}, {});
+  const auto loop = loops_of(walk, x.dtype).moments;
   const auto moments = reduce_channels<Moments>(
       walk, x.shape[1], [&](const ChannelWalk::Piece& piece, std::vector<Moments>& lanes) {
         std::vector<double> mean(lanes.size()), squares(lanes.size());
-        double rows = 0;
+        double count = 0;
         walk.for_each_block(piece, [&](const ChannelBlock& block) {
-          loops_of(x.dtype).moments(block, mean.data(), squares.data(), rows);
-          for (std::size_t i = 0; i < static_cast<std::size_t>(block.columns); ++i)
-            lanes[i].count += static_cast<double>(block.rows);
-          rows += static_cast<double>(block.rows);
+          loop(block, mean.data(), squares.data(), count);
+          const bool by_plane = walk.by_plane();
+          const auto values =
+              static_cast<double>(by_plane ? block.rows * block.columns : block.rows);
+          const auto filled = by_plane ? 1 : static_cast<std::size_t>(block.columns);
+          for (std::size_t i = 0; i < filled; ++i) lanes[i].count += values;
+          count += values;
         });
         for (std::size_t i = 0; i < lanes.size(); ++i)
           lanes[i] = {lanes[i].count, mean[i], squares[i]};
@@ -112,7 +117,7 @@ void normalise(const Arguments& a, const std::vector<double>& mean,
   const ChannelWalk walk(x, {}, a.y, a.residual);
   const Spread centre(walk, x.dtype, mean), scale(walk, x.dtype, factor),
       shift(walk, x.dtype, load_vector(a.bias, x.shape[1]));
-  const auto loop = loops_of(x.dtype).normalise;
+  const auto loop = loops_of(walk, x.dtype).normalise;
   walk.for_each_piece([&](std::int64_t index) {
     const auto piece = walk.piece(index);
     const std::int64_t at = walk.place(piece);
@@ -149,7 +154,7 @@ GradientSums sums_of(const ArrayView& x, const ArrayView& dy, const kernels::Bat
   using Sums = functional::NormSums<double>;
   const ChannelWalk walk(x, dy, relu.dz, relu.y);
   const Spread centre(walk, x.dtype, mean), deviation(walk, x.dtype, rstd);
-  const auto loop = loops_of(x.dtype).gradient_sums;
+  const auto loop = loops_of(walk, x.dtype).gradient_sums;
   const auto sums = reduce_channels<Sums>(
       walk, x.shape[1], [&](const ChannelWalk::Piece& piece, std::vector<Sums>& lanes) {
         std::vector<double> plain(lanes.size()), product(lanes.size());
@@ -168,7 +173,7 @@ GradientSums sums_of(const ArrayView& x, const ArrayView& dy, const kernels::Bat
   return result;
 }
 
-/// dx, from the gradient behind the normalisation. @param inverse_count 0 for constant statistics.
+/// dx, from the gradient behind the normalisation. @param inverse_count of what was summed.
 void gradient_of_input(const ArrayView& dx, const ArrayView& dy, const ArrayView& x,
                        const ArrayView& weight, const std::vector<double>& mean,
                        const std::vector<double>& rstd, const GradientSums& sums,
@@ -177,7 +182,7 @@ void gradient_of_input(const ArrayView& dx, const ArrayView& dy, const ArrayView
   const Spread centre(walk, x.dtype, mean), deviation(walk, x.dtype, rstd),
       factor(walk, x.dtype, load_vector(weight, x.shape[1], 1)), dy_sum(walk, x.dtype, sums.plain),
       product_sum(walk, x.dtype, sums.product);
-  const auto loop = loops_of(x.dtype).input_gradient;
+  const auto loop = loops_of(walk, x.dtype).input_gradient;
   walk.for_each_piece([&](std::int64_t index) {
     const auto piece = walk.piece(index);
     const std::int64_t at = walk.place(piece);
@@ -203,9 +208,12 @@ void backward(const Arguments& a, const std::vector<double>& mean, const std::ve
   }
   const GradientSums sums = sums_of(a.x, a.dy, a.relu, mean, rstd);
   const double share = static_cast<double>(channels) / static_cast<double>(a.x.numel());
-  if (a.dx)
-    gradient_of_input(a.dx, a.relu.y ? a.relu.dz : a.dy, a.x, a.weight, mean, rstd, sums,
-                      training ? share : 0.0);
+  const ArrayView& dz = a.relu.y ? a.relu.dz : a.dy;
+  if (a.dx && training)
+    gradient_of_input(a.dx, dz, a.x, a.weight, mean, rstd, sums, share);
+  else if (a.dx)  // of a line with that slope
+    normalise(kernels::BatchNormEvalArguments{.y = a.dx, .x = dz, .weight = a.weight},
+              std::vector<double>(mean.size()), rstd);
   store_vector(a.dweight, sums.product);
   store_vector(a.dbias, sums.plain);
 }

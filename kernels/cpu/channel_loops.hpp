@@ -27,9 +27,10 @@ struct ChannelVectors {
   double inverse_count = 0;                              ///< of what was summed
 };
 
-/// Batch norm over blocks of one dtype.
+/// Batch norm over blocks of one dtype, of which each column is a channel, or which are of one
+/// channel: then all columns have one value in what is said to have one a column.
 struct ChannelLoops {
-  /// Merges the columns' moments into those of `count` rows before.
+  /// Merges the columns' moments into those of `count` values of each before.
   void (*moments)(const ChannelBlock& block, double* mean, double* squares, double count) = nullptr;
   /// out = (x - mean) * scale + bias, plus the residual, through ReLU where asked for
   void (*normalise)(const ChannelBlock& block, const ChannelVectors& vectors, bool relu) = nullptr;

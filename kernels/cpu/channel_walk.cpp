@@ -14,6 +14,8 @@ namespace {
 // A block of one array stays in the second-level cache between two passes, and is short enough for
 // sums in the accumulation type.
 constexpr std::int64_t block_bytes = 524288, most_block_rows = 256;
+// As many of one channel, for the same reasons.
+constexpr std::int64_t plane_block_elements = 8192;
 // Columns from which whole vectors are most of a row.
 constexpr std::int64_t wide_row = 256, vector_columns = 32;
 // Pieces are so large, and those of a run so few, that their partial sums cost little.
@@ -47,15 +49,21 @@ ChannelWalk::ChannelWalk(const ArrayView& x, const ArrayView& dy, const ArrayVie
   const bool dense = std::ranges::all_of(operands_, [&](const Operand& operand) {
     return !operand.data || operand.row_stride == columns_;
   });
-  if (dense && columns_ < wide_row) fold_ = vector_columns / std::gcd(vector_columns, columns_);
+  by_plane_ = dense && columns_ == 1;
+  if (dense && !by_plane_ && columns_ < wide_row)
+    fold_ = vector_columns / std::gcd(vector_columns, columns_);
   const std::int64_t least = divide_up(piece_elements, columns_);
   piece_rows_ = std::max(least, divide_up(run_rows_, most_pieces));
   piece_rows_ = divide_up(piece_rows_, fold_) * fold_;
   pieces_of_run_ = divide_up(run_rows_, piece_rows_);
+  if (by_plane_ && pieces_of_run_ == 1)
+    piece_runs_ = std::clamp<std::int64_t>(piece_elements / std::max<std::int64_t>(1, run_rows_), 1,
+                                           std::max<std::int64_t>(1, runs_));
+  pieces_of_group_ = divide_up(runs_, piece_runs_) * pieces_of_run_;
 }
 
 void ChannelWalk::for_each_piece(FunctionRef<void(std::int64_t)> body) const {
-  const std::int64_t elements = columns_ * std::min(piece_rows_, run_rows_);
+  const std::int64_t elements = columns_ * std::min(piece_rows_, run_rows_) * piece_runs_;
   const std::int64_t grain = std::max<std::int64_t>(1, parallel_grain / elements);
   parallel_for(pieces(), grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) body(i);
@@ -63,10 +71,13 @@ void ChannelWalk::for_each_piece(FunctionRef<void(std::int64_t)> body) const {
 }
 
 ChannelWalk::Piece ChannelWalk::piece(std::int64_t index) const {
-  const std::int64_t group = index / pieces_of_run_ / runs_;
-  const std::int64_t run = index / pieces_of_run_ % runs_;
-  const std::int64_t first = index % pieces_of_run_ * piece_rows_;
-  Piece piece{group * columns_, std::min(piece_rows_, run_rows_ - first), {}};
+  const std::int64_t group = index / pieces_of_group_, part = index % pieces_of_group_;
+  const std::int64_t run = part / pieces_of_run_ * piece_runs_;
+  const std::int64_t first = part % pieces_of_run_ * piece_rows_;
+  Piece piece{group * columns_,
+              std::min(piece_rows_, run_rows_ - first),
+              std::min(piece_runs_, runs_ - run),
+              {}};
   for (std::size_t k = 0; k < operands_.size(); ++k) {
     const auto& [data, channel, image, row] = operands_[k];
     if (data)
@@ -76,8 +87,29 @@ ChannelWalk::Piece ChannelWalk::piece(std::int64_t index) const {
   return piece;
 }
 
+void ChannelWalk::for_each_plane_block(const Piece& piece,
+                                       FunctionRef<void(const ChannelBlock&)> visit) const {
+  const std::int64_t runs =
+      std::max<std::int64_t>(1, plane_block_elements / std::max<std::int64_t>(1, piece.rows));
+  ChannelBlock block{.x_stride = operands_[0].run_stride,
+                     .dy_stride = operands_[1].run_stride,
+                     .out_stride = operands_[2].run_stride,
+                     .side_stride = operands_[3].run_stride};
+  for (std::int64_t run = 0; run < piece.runs; run += runs)
+    for (std::int64_t first = 0; first < piece.rows; first += plane_block_elements) {
+      char** const to[] = {&block.x, &block.dy, &block.out, &block.side};
+      for (std::size_t k = 0; k < operands_.size(); ++k)
+        if (piece.data[k])
+          *to[k] = piece.data[k] + (run * operands_[k].run_stride + first) * element_bytes_;
+      block.rows = std::min(runs, piece.runs - run);
+      block.columns = std::min(plane_block_elements, piece.rows - first);
+      visit(block);
+    }
+}
+
 void ChannelWalk::for_each_block(const Piece& piece,
                                  FunctionRef<void(const ChannelBlock&)> visit) const {
+  if (by_plane_) return for_each_plane_block(piece, visit);
   const std::int64_t columns = columns_ * fold_;
   const std::int64_t rows_of_block =
       std::clamp<std::int64_t>(block_bytes / (columns * element_bytes_), 1, most_block_rows);

@@ -103,7 +103,8 @@ struct Loops {
   LoopTable<DrawLoop, 1> uniform, normal;
   LoopTable<DropoutLoop, 1> dropout;
   RowLoops rows;
-  ChannelLoops channels[RowLoops::dtypes] = {};  ///< by floating dtype
+  ChannelLoops channels[RowLoops::dtypes] = {};  ///< by floating dtype; a column is a channel
+  ChannelLoops planes[RowLoops::dtypes] = {};    ///< the same where a block is of one channel
   PoolLoops pool[RowLoops::dtypes] = {};         ///< by floating dtype
   FewRowsLoops few_rows;
 };

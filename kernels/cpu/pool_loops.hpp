@@ -25,6 +25,9 @@ struct PoolCell {
 
 /// Pooling of one dtype.
 struct PoolLoops {
+  /// Means of planes that lie one behind another, each of so many positions.
+  void (*plane_means)(void* out, const void* in, std::int64_t planes,
+                      std::int64_t positions) = nullptr;
   void (*max)(const PoolCell& cell) = nullptr;
   void (*max_backward)(const PoolCell& cell) = nullptr;
   void (*mean)(const PoolCell& cell) = nullptr;

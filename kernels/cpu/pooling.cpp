@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cpu/pixel_pooling.hpp"
+#include "cpu/plane_pooling.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::cpu_kernels {
@@ -170,7 +171,7 @@ void pooling::max_backward(const kernels::MaxPoolBackwardArguments& a, StreamRef
 
 void pooling::average(const kernels::AveragePoolArguments& a, StreamRef) {
   check(a.y, a.x);
-  if (average_pixels(a)) return;
+  if (average_pixels(a) || average_planes(a)) return;
   const Grid cut(a.geometry, a.y, a.x);
   dispatch_floating(a.x.dtype, "avg_pool2d", [&](auto tag) {
     mean_forward_as<typename decltype(tag)::type>(a.y, a.x, cut);
@@ -179,7 +180,7 @@ void pooling::average(const kernels::AveragePoolArguments& a, StreamRef) {
 
 void pooling::average_backward(const kernels::AveragePoolBackwardArguments& a, StreamRef) {
   check(a.dy, a.dx);
-  if (average_pixels_backward(a)) return;
+  if (average_pixels_backward(a) || average_planes_backward(a)) return;
   const Grid cut(a.geometry, a.dy, a.dx);
   dispatch_floating(a.dx.dtype, "avg_pool2d backward", [&](auto tag) {
     mean_backward_as<typename decltype(tag)::type>(a.dx, a.dy, cut);

@@ -19,6 +19,10 @@ struct SoftmaxRows {
   const void* y = nullptr;   ///< backward
   std::int64_t columns = 0;
   bool log = false;
+  /// Rows that lie side by side, so that their elements are as far apart; work is then by part_rows
+  /// of these rows, the last part of each such group being smaller.
+  std::int64_t inner = 1;
+  static constexpr std::int64_t part_rows = 128;
 };
 
 /// Cross-entropy, its backward, and both at once, which replaces the logits by their gradient.
@@ -85,6 +89,7 @@ struct RowLoops {
   RowLoop<kernels::GruCellArguments> gru_cell[dtypes] = {};
   RowLoop<kernels::GruCellBackwardArguments> gru_cell_backward[dtypes] = {};
   const OptimizerTable* optimizers = nullptr;
+  RowLoop<SoftmaxRows> inner_softmax[dtypes] = {}, inner_softmax_backward[dtypes] = {};
 };
 
 }  // namespace lockstep::cpu_kernels

@@ -26,6 +26,11 @@ __global__ void __launch_bounds__(row_threads)
   }
 }
 
+void require_last(int dim) {
+  LOCKSTEP_CHECK(dim == -1, Unsupported, "softmax: dimension ", dim,
+                 " on a GPU; only the last, -1");
+}
+
 template <bool log>
 void softmax_with(const kernels::SoftmaxArguments& arguments, StreamRef stream) {
   const ArrayView &y = arguments.y, &x = arguments.x;
@@ -58,10 +63,12 @@ void softmax_backward_with(const kernels::SoftmaxBackwardArguments& arguments, S
 }  // namespace
 
 void softmax::forward(const kernels::SoftmaxArguments& arguments, StreamRef stream) {
+  require_last(arguments.dim);
   arguments.log ? softmax_with<true>(arguments, stream) : softmax_with<false>(arguments, stream);
 }
 
 void softmax::backward(const kernels::SoftmaxBackwardArguments& arguments, StreamRef stream) {
+  require_last(arguments.dim);
   arguments.log ? softmax_backward_with<true>(arguments, stream)
                 : softmax_backward_with<false>(arguments, stream);
 }

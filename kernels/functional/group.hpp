@@ -48,7 +48,8 @@ using SixteenBytes = std::uint32_t __attribute__((vector_size(16), may_alias));
 /// Whether elements are moved in one access of at most 16 bytes, which must be aligned: by groups
 /// of threads. A thread alone takes more at a time, which the compiler makes vectors of.
 template <class T, int count>
-inline constexpr bool moves_as_vector = count > 1 && sizeof(T) * count <= 16;
+inline constexpr bool moves_as_vector = (LOCKSTEP_ALIGNED_PACKS) && count > 1 &&
+                                        sizeof(T) * count <= 16;
 
 /// One access of the vector's size; the compiler splits structures of 16-bit elements otherwise.
 template <int count, class T>
@@ -158,35 +159,90 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Pack<A, count> splat(A value) {
   return pack;
 }
 
-/// Calls `body(i, Width<w>)` for packs that cover [0, n) once, over all threads of the group.
+/// Elements that a thread takes at once of those behind the last whole pack: wide packs, which are
+/// the CPU's, leave enough for smaller ones.
+template <int width>
+inline constexpr int rest_width = width > 8 ? 8 : 1;
+
+/// Calls `body(i, Width<w>)` for packs that cover [0, n) once, over all threads of the group: w is
+/// the group's width, its rest_width or 1.
 /// @tparam Index of elements; one of 32 bits costs a GPU half the instructions, and holds n and
 /// what all threads take at once.
 template <class Group, class Index, class Body>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void for_each_pack(const Group& group, Index n, Body body) {
   constexpr int width = Group::width;
   const auto rank = static_cast<Index>(group.rank()), size = static_cast<Index>(group.size());
-  const Index whole = n - n % width;
+  constexpr int few = rest_width<width>;
+  Index whole = n - n % width;
   for (Index i = rank * width; i < whole; i += size * width) body(i, Width<width>{});
+  if constexpr (few > 1)  // the packs of a thread alone
+    for (; whole + few <= n; whole += few) body(whole, Width<few>{});
   if constexpr (width > 1)
     for (Index i = whole + rank; i < n; i += size) body(i, Width<1>{});
 }
+
+/// op over the lanes of a pack. A CPU lays halves onto each other, as vectors: few steps depend on
+/// others, and none is a branch.
+template <class T, int count, class Op>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE T fold_lanes(const Pack<T, count>& pack, Op op) {
+#if !LOCKSTEP_ALIGNED_PACKS
+  if constexpr (count > 4) {
+    typedef T HalfPack __attribute__((vector_size(sizeof(T) * count / 2)));
+    HalfPack low, high;
+    __builtin_memcpy(&low, pack.lane, sizeof(HalfPack));
+    __builtin_memcpy(&high, pack.lane + count / 2, sizeof(HalfPack));
+    low = op(low, high);
+    Pack<T, count / 2> half;
+    __builtin_memcpy(half.lane, &low, sizeof(HalfPack));
+    return fold_lanes(half, op);
+  }
+#endif
+  T result = pack[0];
+  for (int j = 1; j < count; ++j) result = op(result, pack[j]);
+  return result;
+}
+
+/// Folds packs of all widths of a group with one operation, each lane alone until the end.
+template <class T, int width>
+class LaneFold {
+ public:
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE explicit LaneFold(T identity)
+      : part_(splat<T, width>(identity)), few_(splat<T, few>(identity)), rest_(identity) {}
+  template <int lanes, class Op>
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void take(const Pack<T, lanes>& value, Op op) {
+    if constexpr (lanes == width)
+      for (int j = 0; j < width; ++j) part_[j] = op(part_[j], value[j]);
+    else if constexpr (lanes > 1)
+      for (int j = 0; j < lanes; ++j) few_[j] = op(few_[j], value[j]);
+    else
+      rest_ = op(rest_, value[0]);
+  }
+  template <class Op>
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE T total(Op op) const {
+    if constexpr (few > 1) {
+      return op(op(rest_, fold_lanes(few_, op)), fold_lanes(part_, op));
+    } else {
+      T result = rest_;
+      for (int j = 0; j < width; ++j) result = op(result, part_[j]);
+      return result;
+    }
+  }
+
+ private:
+  static constexpr int few = rest_width<width>;
+
+  Pack<T, width> part_;
+  Pack<T, few> few_;
+  T rest_;
+};
 
 /// Folds `term(i, Width<w>)`, a pack, over [0, n) with `op`; all threads get the result.
 template <class T, class Group, class Index, class Op, class Term>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE T reduce_packs(const Group& group, Index n, T identity, Op op,
                                                   Term term) {
-  constexpr int width = Group::width;
-  Pack<T, width> part = splat<T, width>(identity);
-  T rest = identity;
-  for_each_pack(group, n, [&](Index i, auto lanes) {
-    const auto value = term(i, lanes);
-    if constexpr (lanes.value == width)
-      for (int j = 0; j < width; ++j) part[j] = op(part[j], value[j]);
-    else
-      rest = op(rest, value[0]);
-  });
-  for (int j = 0; j < width; ++j) rest = op(rest, part[j]);
-  return group.reduce(rest, op);
+  LaneFold<T, Group::width> fold(identity);
+  for_each_pack(group, n, [&](Index i, auto lanes) { fold.take(term(i, lanes), op); });
+  return group.reduce(fold.total(op), op);
 }
 
 /// a + b, for `reduce`.

@@ -9,4 +9,7 @@
 
 #ifndef LOCKSTEP_ISA
 #define LOCKSTEP_ISA generic
+#define LOCKSTEP_ALIGNED_PACKS true  // of groups of threads, on a GPU
+#else
+#define LOCKSTEP_ALIGNED_PACKS false
 #endif

@@ -90,21 +90,16 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void norm_backward_row(const Group& group, X*
     return value;
   };
   // Both sums in one pass over the row.
-  constexpr int width = Group::width;
-  Pack<A, width> plain = splat<A, width>(0), product = splat<A, width>(0);
-  NormSums<A> sums{0, 0};
+  LaneFold<A, Group::width> plain(0), product(0);
   for_each_pack(group, n, [&](std::int64_t i, auto lanes) {
-    const auto g = gradient(i, lanes), hat = normalised(i, lanes);
-    if constexpr (lanes.value == width)
-      for (int j = 0; j < width; ++j) {
-        if constexpr (centred) plain[j] += g[j];
-        product[j] += g[j] * hat[j];
-      }
-    else
-      sums = sums + NormSums<A>{g[0], g[0] * hat[0]};
+    const auto g = gradient(i, lanes);
+    auto hat = normalised(i, lanes);
+    for (int j = 0; j < lanes.value; ++j) hat[j] *= g[j];
+    if constexpr (centred) plain.take(g, Plus{});
+    product.take(hat, Plus{});
   });
-  for (int j = 0; j < width; ++j) sums = sums + NormSums<A>{plain[j], product[j]};
-  sums = group.reduce(sums, Plus{});
+  const NormSums<A> sums =
+      group.reduce(NormSums<A>{plain.total(Plus{}), product.total(Plus{})}, Plus{});
   const A mean_g = centred ? sums.plain / static_cast<A>(n) : A(0);
   const A mean_gx = sums.product / static_cast<A>(n);
   for_each_pack(group, n, [&](std::int64_t i, auto lanes) {

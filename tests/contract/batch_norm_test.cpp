@@ -207,7 +207,8 @@ TEST_P(BatchNormContract, GradientsMatchFiniteDifferences) {
 
 /// Images that are worked on in many parts, with numbers of channels that fill no whole vectors.
 TEST_P(BatchNormContract, LargeImagesInEitherOrder) {
-  for (const Shape& shape : {Shape{3, 70, 31, 33}, Shape{2, 300, 9, 20}, Shape{3, 5, 90, 91}})
+  for (const Shape& shape :
+       {Shape{3, 70, 31, 33}, Shape{2, 300, 9, 20}, Shape{3, 5, 90, 91}, Shape{2, 2, 260, 261}})
     for (const bool channels_last : {true, false}) {
       const Strides strides =
           channels_last ? channels_last_strides(shape) : contiguous_strides(shape);

@@ -104,9 +104,26 @@ void mean_backward(const PoolCell& cell) {
   });
 }
 
+/// Blocks are summed in the accumulation type, and their sums in double.
+template <class T>
+void plane_means(void* out, const void* in, std::int64_t planes, std::int64_t positions) {
+  using A = AccumulateType<T>;
+  constexpr std::int64_t block = 4096;
+  const T* x = static_cast<const T*>(in);
+  for (std::int64_t plane = 0; plane < planes; ++plane, x += positions) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < positions; i += block)
+      sum += static_cast<double>(functional::reduce_packs(
+          SoloGroup{}, positions - i < block ? positions - i : block, A(0), functional::Plus{},
+          [&](std::int64_t j, auto lanes) { return load<A, lanes.value>(x + i + j); }));
+    static_cast<T*>(out)[plane] = T(static_cast<A>(sum / static_cast<double>(positions)));
+  }
+}
+
 template <class T>
 void add_dtype(Loops& loops) {
-  loops.pool[static_cast<std::size_t>(dtype_of<T>)] = {.max = max<T>,
+  loops.pool[static_cast<std::size_t>(dtype_of<T>)] = {.plane_means = plane_means<T>,
+                                                       .max = max<T>,
                                                        .max_backward = max_backward<T>,
                                                        .mean = mean<T>,
                                                        .mean_backward = mean_backward<T>};

@@ -6,14 +6,46 @@ namespace {
 
 using functional::SoloGroup;
 
+/// As softmax_row, with exponentials kept where they were taken: in the row itself, or in `kept`
+/// where its dtype would round them.
+template <class T, class A>
+LOCKSTEP_ALWAYS_INLINE void softmax_row_once(T* y, const T* x, A* kept, std::int64_t n) {
+  using functional::load;
+  const A lowest = -static_cast<A>(functional::math::detail::infinity);
+  const A maximum = functional::reduce_packs(
+      SoloGroup{}, n, lowest, functional::Larger{},
+      [&](std::int64_t i, auto lanes) { return load<A, lanes.value>(x + i); });
+  const A sum = functional::reduce_packs(SoloGroup{}, n, A(0), functional::Plus{},
+                                         [&](std::int64_t i, auto lanes) {
+                                           auto value = load<A, lanes.value>(x + i);
+                                           for (int j = 0; j < lanes.value; ++j)
+                                             value[j] = functional::math::exp(value[j] - maximum);
+                                           functional::store(kept + i, value);
+                                           return value;
+                                         });
+  const A scale = A(1) / sum;
+  functional::for_each_pack(SoloGroup{}, n, [&](std::int64_t i, auto lanes) {
+    auto value = load<A, lanes.value>(kept + i);
+    for (int j = 0; j < lanes.value; ++j) value[j] *= scale;
+    functional::store(y + i, value);
+  });
+}
+
 template <class T>
 void softmax(const SoftmaxRows& a, std::int64_t begin, std::int64_t end) {
   using A = AccumulateType<T>;
+  constexpr bool rounds = sizeof(T) < sizeof(A);
+  constexpr std::int64_t most_kept = rounds ? 4096 : 1;
+  alignas(64) A kept[most_kept];
   for (std::int64_t at = begin * a.columns; at < end * a.columns; at += a.columns) {
     T* const y = static_cast<T*>(a.out) + at;
     const T* const x = static_cast<const T*>(a.x) + at;
     if (a.log)
       functional::softmax_row<true, A>(SoloGroup{}, y, x, a.columns);
+    else if constexpr (!rounds)
+      softmax_row_once(y, x, y, a.columns);
+    else if (a.columns <= most_kept)
+      softmax_row_once(y, x, kept, a.columns);
     else
       functional::softmax_row<false, A>(SoloGroup{}, y, x, a.columns);
   }

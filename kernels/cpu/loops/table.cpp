@@ -13,8 +13,10 @@ const Loops& table() {
     fill_reduce(loops);
     fill_random(loops);
     fill_batch_norm(loops);
+    fill_plane_norm(loops);
     fill_pooling(loops);
     fill_softmax(loops.rows);
+    fill_inner_softmax(loops.rows);
     fill_norm(loops.rows);
     fill_rotary(loops.rows);
     fill_recurrent(loops.rows);

@@ -14,7 +14,6 @@ LOCKSTEP_OP(add_embedding, floating, follow, same)
 LOCKSTEP_OP(dropout, floating, follow, same)
 LOCKSTEP_OP(dropout2d, floating, follow, same)
 LOCKSTEP_OP(embedding, floating, follow, same)
-LOCKSTEP_OP(group_norm, floating, f32, same)
 LOCKSTEP_OP(layer_norm, floating, f32, same)
 LOCKSTEP_OP(rms_norm, floating, f32, same)
 
@@ -199,23 +198,6 @@ Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor&
               stream_of(dy));
         });
       });
-}
-
-Tensor group_norm(const Tensor& x_in, std::int64_t groups, const Tensor& weight_in,
-                  const Tensor& bias_in, double eps) {
-  LOCKSTEP_CHECK(x_in.dim() >= 2 && groups > 0 && x_in.size(1) % groups == 0, InvalidArgument,
-                 ops::group_norm.name, ": ", groups, " groups do not divide the channels of shape ",
-                 x_in.shape());
-  const ComposedOp call(ops::group_norm, x_in, weight_in, bias_in);
-  const Tensor &x = call[0], &weight = call[1], &bias = call[2];
-  const std::int64_t per_group = x.numel() / std::max<std::int64_t>(1, x.size(0) * groups);
-  Shape along = Dims::filled(x.dim(), 1);
-  along[1] = x.size(1);
-  Tensor y = layer_norm(x.reshape({x.size(0) * groups, per_group}), {per_group}, {}, {}, eps)
-                 .reshape(x.shape());
-  if (weight.defined()) y = y * weight.reshape(along);
-  if (bias.defined()) y = y + bias.reshape(along);
-  return y;
 }
 
 namespace {

@@ -14,18 +14,21 @@ namespace {
 
 using namespace autograd;
 
-Tensor softmax_rows(const OpDescriptor& op, const Tensor& x_in, bool log) {
+/// @param dim of the rows, as kernels take it
+Tensor softmax_rows(const OpDescriptor& op, const Tensor& x_in, bool log, int dim = -1) {
   const OpCall call(op, x_in);
   const Tensor x = call.dense(0);
   Tensor y = empty(x.shape(), x.options());
-  backend_of(x).softmax.forward({.y = y.view(), .x = x.view(), .log = log}, stream_of(x));
+  backend_of(x).softmax.forward({.y = y.view(), .x = x.view(), .log = log, .dim = dim},
+                                stream_of(x));
   if (!call.recording()) return y;
   return call.record(
-      y, [log, y = SavedTensor::of_result(y)](const Tensor& dy_in, InputGradients& inputs) {
+      y, [log, dim, y = SavedTensor::of_result(y)](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor dy = dy_in.contiguous();
         Tensor dx = empty(dy.shape(), dy.options());
         backend_of(dy).softmax.backward(
-            {.dx = dx.view(), .dy = dy.view(), .y = y.get().view(), .log = log}, stream_of(dy));
+            {.dx = dx.view(), .dy = dy.view(), .y = y.get().view(), .log = log, .dim = dim},
+            stream_of(dy));
         inputs.set(0, std::move(dx));
       });
 }
@@ -35,6 +38,7 @@ Tensor softmax_along(const OpDescriptor& op, const Tensor& x, std::int64_t dim, 
     return of_one_element(x, [&](const Tensor& row) { return softmax_along(op, row, dim, log); });
   const int d = wrap_dim(dim, x.dim());
   if (d == x.dim() - 1) return softmax_rows(op, x, log);
+  if (x.device().is_cpu()) return softmax_rows(op, x, log, d);
   return softmax_rows(op, x.transpose(d, -1), log).transpose(d, -1);
 }
 

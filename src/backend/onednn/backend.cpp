@@ -10,7 +10,6 @@ const Backend* onednn() {
     backend.name = "onednn";
     backend.gemm = onednn_gemm();
     backend.convolution = onednn_convolution();
-    backend.batch_norm = onednn_batch_norm();
     backend.attention = blocked_attention();
     return backend;
   }();

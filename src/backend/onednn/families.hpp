@@ -12,8 +12,6 @@ namespace lockstep::backend {
 kernels::GemmKernels onednn_gemm();
 /// Convolutions in the memory order that oneDNN prefers.
 kernels::ConvolutionKernels onednn_convolution();
-/// Batch normalisation.
-kernels::BatchNormKernels onednn_batch_norm();
 /// Attention in blocks of keys, over own products.
 kernels::AttentionKernels blocked_attention();
 
