@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace lockstep::cpu_kernels {
 namespace {
@@ -31,15 +32,58 @@ void copy_typed(T* to, std::int64_t to_stride, const T* from, std::int64_t from_
   }
 }
 
+/// Sixteen bytes, which every processor here transposes in registers.
+template <class T>
+using Lanes __attribute__((vector_size(16))) = T;
+
+/// The lower halves (`half` 0) or the upper ones (1) of two vectors, their lanes in turns.
+template <int half, class T, int... lane>
+Lanes<T> interleave(Lanes<T> a, Lanes<T> b, std::integer_sequence<int, lane...>) {
+  constexpr int count = sizeof...(lane);
+  return __builtin_shuffle(
+      a, b, Lanes<T>{static_cast<T>(half * count / 2 + lane / 2 + lane % 2 * count)...});
+}
+
+/// Transposes a square of as many elements as 16 bytes hold: each round lays the upper half of the
+/// rows between the lower half's, and after log2 of their number rows are columns.
+template <class T>
+void transpose_square(T* to, std::int64_t to_row_stride, const T* from,
+                      std::int64_t from_column_stride) {
+  constexpr int count = 16 / sizeof(T);
+  constexpr std::make_integer_sequence<int, count> lanes;
+  Lanes<T> rows[count], next[count];
+#pragma GCC unroll 16
+  for (int i = 0; i < count; ++i) std::memcpy(&rows[i], from + i * from_column_stride, 16);
+#pragma GCC unroll 4
+  for (int round = 1; round < count; round *= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < count / 2; ++i) {
+      next[2 * i] = interleave<0, T>(rows[i], rows[i + count / 2], lanes);
+      next[2 * i + 1] = interleave<1, T>(rows[i], rows[i + count / 2], lanes);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < count; ++i) rows[i] = next[i];
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < count; ++i) std::memcpy(to + i * to_row_stride, &rows[i], 16);
+}
+
 /// Square blocks keep both sides' cache lines alive until they are used up.
 template <class T>
 void transpose_typed(T* to, std::int64_t to_row_stride, const T* from,
                      std::int64_t from_column_stride, std::int64_t rows, std::int64_t columns) {
-  constexpr std::int64_t block = 16;
+  constexpr std::int64_t block = 16, square = 16 / sizeof(T);
   for (std::int64_t r0 = 0; r0 < rows; r0 += block) {
     const std::int64_t r1 = std::min(rows, r0 + block);
     for (std::int64_t c0 = 0; c0 < columns; c0 += block) {
       const std::int64_t c1 = std::min(columns, c0 + block);
+      if (r1 - r0 == block && c1 - c0 == block) {
+        for (std::int64_t r = r0; r < r1; r += square)
+          for (std::int64_t c = c0; c < c1; c += square)
+            transpose_square(to + r * to_row_stride + c, to_row_stride,
+                             from + r + c * from_column_stride, from_column_stride);
+        continue;
+      }
       for (std::int64_t r = r0; r < r1; ++r)
         for (std::int64_t c = c0; c < c1; ++c)
           to[r * to_row_stride + c] = from[r + c * from_column_stride];
