@@ -63,7 +63,17 @@ void LeafNode::set_gradient(const Tensor& gradient) {
 void LeafNode::hold(Tensor gradient) noexcept {
   gradient.impl().storage->set_holds_gradient();
   gradient_ = std::move(gradient);
-  is_zero_ = false;
+  zeros_at_.reset();
+}
+
+bool LeafNode::holds_zeros() const noexcept {
+  return zeros_at_ && gradient_.defined() && *zeros_at_ == gradient_.impl().storage->writes();
+}
+
+/// Of the gradient as it is now.
+void LeafNode::note_zeros(bool are_zeros) noexcept {
+  zeros_at_.reset();
+  if (are_zeros && gradient_.defined()) zeros_at_ = gradient_.impl().storage->writes();
 }
 
 void LeafNode::zero_gradient() {
@@ -72,7 +82,7 @@ void LeafNode::zero_gradient() {
   const NoGradGuard no_recording;
   discard_memory(gradient_.data_ptr(), gradient_.nbytes(), gradient_.device());
   gradient_.zero_();
-  is_zero_ = true;
+  note_zeros(true);
 }
 
 void LeafNode::clear_gradient() noexcept {
@@ -90,7 +100,9 @@ void LeafNode::set_sink(GradientSink& sink, std::size_t key) {
     Tensor memory = memory_of(sink, key);
     if (memory.data_ptr() != gradient_.data_ptr()) memory.copy_(gradient_);
     gradient_.record_stream(current_stream(gradient_.device()));  // may be another's memory
+    const bool are_zeros = holds_zeros();
     hold(std::move(memory));
+    note_zeros(are_zeros);
   }
   GradientSink* const former = std::exchange(sink_, &sink);
   const std::size_t former_key = std::exchange(sink_key_, key);
@@ -102,7 +114,9 @@ void LeafNode::release_sink(const GradientSink& sink) {
   sink_ = nullptr;
   if (!gradient_.defined()) return;
   gradient_.record_stream(current_stream(gradient_.device()));  // the sink may free it
+  const bool are_zeros = holds_zeros();
   hold(gradient_.clone());
+  note_zeros(are_zeros);
 }
 
 std::uint32_t LeafNode::follow(const Tensor& value) {
@@ -120,11 +134,13 @@ std::uint32_t LeafNode::follow(const Tensor& value) {
                  "shape ", value.shape(), " before that is cleared");
   if (sink_) sink_->before_change(sink_key_, value);
   const NoGradGuard no_recording;
+  const bool are_zeros = holds_zeros();
   Tensor converted = gradient_.defined() ? gradient_.to(value.device(), value.dtype()) : Tensor();
   shape_ = value.shape();
   options_ = value.options();
   gradient_ = Tensor();
   if (converted.defined()) set_gradient(converted);
+  note_zeros(are_zeros);
   return output;
 }
 
@@ -155,7 +171,6 @@ void LeafNode::add(Tensor contribution) {
   join_recording(true);
   if (gradient_.defined()) {
     gradient_.add_(contribution);
-    is_zero_ = false;
   } else if (sink_) {
     Tensor memory = memory_of(*sink_, sink_key_);
     memory.copy_(contribution);
@@ -180,7 +195,6 @@ void LeafNode::commit(const Tensor& written) {
   if (collects()) [[unlikely]]
     return collect(written);
   if (!gradient_.defined()) hold(written);
-  is_zero_ = false;
   gradient_.impl().storage->bump_version();
 }
 
@@ -212,6 +226,11 @@ LeafNode& leaf_of(const Tensor& tensor) {
   LOCKSTEP_CHECK(node->is_leaf(), InvalidArgument, "the tensor was computed by ", node->name(),
                  "; only leaves hold gradients");
   return static_cast<LeafNode&>(*node);
+}
+
+void zero_gradient_of(const Tensor& tensor) {
+  auto* const node = static_cast<Node*>(tensor.impl().node.get());
+  if (node && node->is_leaf()) static_cast<LeafNode*>(node)->zero_gradient();
 }
 
 GradientShare share_of(const Tensor& tensor) {

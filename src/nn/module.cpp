@@ -185,8 +185,8 @@ void Module::zero_grad(bool set_to_none) {
   for (const Tensor& parameter : parameters()) {
     if (set_to_none)
       Tensor(parameter).set_grad({});
-    else if (parameter.requires_grad())
-      autograd::leaf_of(parameter).zero_gradient();
+    else
+      autograd::zero_gradient_of(parameter);
   }
 }
 

@@ -306,8 +306,8 @@ void Optimizer::zero_grad(bool set_to_none) {
   for (ParameterState& each : states_)
     if (set_to_none)
       each.parameter.set_grad({});
-    else if (each.parameter.requires_grad())
-      autograd::leaf_of(each.parameter).zero_gradient();
+    else
+      autograd::zero_gradient_of(each.parameter);
 }
 
 std::vector<Tensor> Optimizer::parameters() const {

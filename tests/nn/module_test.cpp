@@ -10,6 +10,7 @@
 #include "autograd/fixed_sink.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/nn/nn.hpp"
+#include "lockstep/optim/optim.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/names_of.hpp"
@@ -339,6 +340,18 @@ TEST(Module, ZeroesOrDropsGradients) {
   EXPECT_TRUE(equal(net->scale.grad(), zeros({2})));
   net->zero_grad();
   EXPECT_FALSE(net->scale.grad().defined());
+}
+
+TEST(Module, ZeroesGradientsOfFrozenParametersToo) {
+  const auto net = nn::make<Net>();
+  optim::SGD optimizer(net->parameters(), {.lr = 0.1});
+  for (const bool by_optimizer : {false, true}) {
+    sum(net(randn({4, 3}))).backward();
+    net->requires_grad_(false);
+    by_optimizer ? optimizer.zero_grad(false) : net->zero_grad(false);
+    net->requires_grad_(true);
+    EXPECT_TRUE(equal(net->scale.grad(), zeros({2})));
+  }
 }
 
 TEST(Module, ListsASharedTensorOnceUnderItsFirstName) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -94,8 +95,8 @@ class LeafNode final : public Node {
   void clear_gradient() noexcept;
   /// Fills the gradient, if there is one, with zeros.
   void zero_gradient();
-  /// Whether there is a gradient to which something was added since it was filled with zeros.
-  bool has_contributions() const noexcept { return gradient_.defined() && !is_zero_; }
+  /// Whether there is a gradient that something was written to since it was filled with zeros.
+  bool has_contributions() const noexcept { return gradient_.defined() && !holds_zeros(); }
 
   /// Lets the sink give the memory from now on, in the place of any other sink, which is told. A
   /// present gradient moves there, also if the sink is the same and has other memory now.
@@ -184,6 +185,8 @@ class LeafNode final : public Node {
   void collect(Tensor contribution);
   void add(Tensor contribution);
   void hold(Tensor gradient) noexcept;
+  bool holds_zeros() const noexcept;
+  void note_zeros(bool are_zeros) noexcept;
   class Captured;
   void join_recording(bool matters);
 
@@ -191,8 +194,8 @@ class LeafNode final : public Node {
   std::vector<OutputShape> shapes_;  // all that it has had
   TensorOptions options_;
   Tensor gradient_;
-  bool is_zero_ = false;  // by zero_gradient
-  Tensor collected_;      // of the backward that runs, for the hooks of the tensor
+  std::optional<std::uint32_t> zeros_at_;  // writes to the gradient when it was filled with zeros
+  Tensor collected_;                       // of the backward that runs, for the hooks of the tensor
   GradientSink* sink_ = nullptr;
   std::size_t sink_key_ = 0;
   bool frozen_ = false;
@@ -202,6 +205,9 @@ class LeafNode final : public Node {
 
 /// The leaf node of a tensor. @throws InvalidArgument unless it is a leaf that requires a gradient.
 LeafNode& leaf_of(const Tensor& tensor);
+/// Fills the gradient of a leaf, if it has one, with zeros: also of one that is frozen, which shows
+/// its gradient again when it is not. Other tensors have none.
+void zero_gradient_of(const Tensor& tensor);
 /// What of its gradient a tensor has after a backward.
 GradientShare share_of(const Tensor& tensor);
 
