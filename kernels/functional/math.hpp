@@ -146,26 +146,20 @@ LOCKSTEP_MATH float tanh_host(float x) {
 
 LOCKSTEP_MATH float erf_host(float x) {
   const float t = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu);
-  const float s = t * t;
-  float p = 7.889119297e-05f;
-  p = p * s - 8.020841051e-04f;
-  p = p * s + 5.189535208e-03f;
-  p = p * s - 2.685444430e-02f;
-  p = p * s + 1.128360033e-01f;
-  p = p * s - 3.761262596e-01f;
-  p = p * s + 1.283791661e-01f;
-  const float small = t + t * p;
-  // erf(t) = 1 - e^(-t q(t)); past 4 it is 1.
+  // erf(t) = 1 - e^(-t - t q(t)); past 4 it is 1.
   const float c = t > 4.0f ? 4.0f : t;
-  float q = 1.233952571e-05f;
-  q = q * c - 3.339609830e-04f;
-  q = q * c + 3.688111203e-03f;
-  q = q * c - 2.385927923e-02f;
-  q = q * c + 1.063505709e-01f;
-  q = q * c + 6.350820065e-01f;
-  q = q * c + 1.128665686e+00f;
-  const float large = 1.0f - exp_host(-c * q);
-  return with_sign_of(t < 1.0f ? small : large, x);
+  float q = -9.256263853e-06f;
+  q = q * c + 1.176412624e-04f;
+  q = q * c - 6.328368346e-04f;
+  q = q * c + 1.667027447e-03f;
+  q = q * c - 1.603960778e-04f;
+  q = q * c - 1.915306388e-02f;
+  q = q * c + 1.027778305e-01f;
+  q = q * c + 6.366193820e-01f;
+  q = q * c + 1.283791720e-01f;
+  const ExpParts parts = exp_parts(-c - c * q);
+  const float scale = power_of_two(parts.n);
+  return with_sign_of((1.0f - scale) - scale * parts.expm1_r, x);
 }
 
 }  // namespace detail
