@@ -1,17 +1,65 @@
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <vector>
 
 #include "arguments/reduction.hpp"
 #include "cpu/lines.hpp"
+#include "cpu/reduce_plan.hpp"
 
 namespace lockstep::cpu_kernels {
 namespace {
 
-/// True if a comes before b in falling order; NaN counts as the largest.
-template <class T>
+/// True if a comes before b in falling order, or in rising order; NaN comes first in both.
+template <bool falling = true, class T>
 bool precedes(T a, T b) {
-  return a > b || (a != a && b == b);
+  return (falling ? a > b : a < b) || (a != a && b == b);
+}
+
+/// The place of the extreme of a line, element by element.
+template <bool largest, class T>
+std::int64_t place_of_extreme(const T* line, std::int64_t length, std::int64_t stride) {
+  std::int64_t place = 0;
+  auto held = widen(line[0]);
+  for (std::int64_t i = 1; i < length; ++i)
+    if (const auto value = widen(line[i * stride]); precedes<largest>(value, held)) {
+      held = value;
+      place = i;
+    }
+  return place;
+}
+
+/// Elements from which on a line is worth the calls of `place_by_pieces`.
+constexpr std::int64_t length_of_pieces = 64;
+
+/// The same of a contiguous line, piece by piece: the extreme of a piece by vectors, and its place
+/// only where it is the best so far.
+template <class T>
+std::int64_t place_by_pieces(const T* line, std::int64_t length, bool largest) {
+  using A = AccumulateType<T>;
+  using Partial = std::conditional_t<std::is_same_v<A, std::int64_t>, std::int64_t, double>;
+  constexpr Accumulate type = accumulate_of(dtype_of<T>);
+  const ReduceOp op = largest ? ReduceOp::amax : ReduceOp::amin;
+  const auto extreme_of = loops().reduce_rows(type, op);
+  alignas(64) std::array<A, tile_elements> tile;
+  std::int64_t place = 0;
+  A held = 0;
+  for (std::int64_t at = 0; at < length; at += tile_elements) {
+    const std::int64_t n = std::min(length - at, tile_elements);
+    const void* piece = line + at;
+    if constexpr (!std::is_same_v<A, T>) {
+      loops().load[static_cast<std::size_t>(dtype_of<T>)](tile.data(), piece, 1, n);
+      piece = tile.data();
+    }
+    Partial partial = identity<Partial>(op);
+    extreme_of(&partial, piece, 0, 1, n);
+    const A extreme = static_cast<A>(partial);
+    const bool better = largest ? precedes<true>(extreme, held) : precedes<false>(extreme, held);
+    if (at > 0 && !better) continue;
+    held = extreme;
+    place = at + loops().lines.first_equal[static_cast<std::size_t>(type)](piece, &held, n);
+  }
+  return place;
 }
 
 }  // namespace
@@ -22,17 +70,17 @@ void reduction::arg_extreme(const kernels::ArgExtremeArguments& arguments, Strea
   const bool largest = arguments.largest;
   const std::int64_t length = in.shape[dim], stride = in.strides[dim];
   LOCKSTEP_CHECK(length > 0, InvalidArgument, "arg_extreme over no elements: shape ", in.shape);
+  const bool by_pieces = stride == 1 && length >= length_of_pieces;
   dispatch_numeric(in.dtype, "arg_extreme", [&](auto tag) {
     using T = typename decltype(tag)::type;
     for_each_line(in.shape, dim, {&in.strides, &out.strides}, [&](const auto& offset) {
       const T* line = in.as<const T>() + offset[0];
-      std::int64_t best = 0;
-      for (std::int64_t i = 1; i < length; ++i) {
-        const auto value = widen(line[i * stride]), held = widen(line[best * stride]);
-        if (largest ? precedes(value, held) : (value < held || (value != value && held == held)))
-          best = i;
-      }
-      out.as<std::int64_t>()[offset[1]] = best;
+      std::int64_t& place = out.as<std::int64_t>()[offset[1]];
+      if (by_pieces)
+        place = place_by_pieces(line, length, largest);
+      else
+        place = largest ? place_of_extreme<true>(line, length, stride)
+                        : place_of_extreme<false>(line, length, stride);
     });
   });
 }
@@ -41,21 +89,34 @@ void reduction::cumsum(const kernels::CumsumArguments& arguments, StreamRef) {
   const ArrayView &out = arguments.out, &in = arguments.in;
   const int dim = arguments.dim;
   const std::int64_t length = in.shape[dim];
-  dispatch_numeric(in.dtype, "cumsum", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    for_each_line(in.shape, dim, {&in.strides, &out.strides}, [&](const auto& offset) {
-      // Sums of floats run in double: a long line stays accurate.
-      std::conditional_t<is_floating_type<T>, double, std::int64_t> total = 0;
-      for (std::int64_t i = 0; i < length; ++i) {
-        const std::int64_t at = arguments.reverse ? length - 1 - i : i;
-        total += widen(in.as<const T>()[offset[0] + at * in.strides[dim]]);
-        T& to = out.as<T>()[offset[1] + at * out.strides[dim]];
-        if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>)
-          to = T(static_cast<float>(total));
-        else
-          to = static_cast<T>(total);
-      }
-    });
+  const auto loop = dispatch_numeric(in.dtype, "cumsum", [&](auto) {
+    return loops().lines.running_sums[static_cast<std::size_t>(in.dtype)];
+  });
+  // Of the lines' nest, neighbours are summed by one call.
+  Shape starts = in.shape;
+  starts[dim] = 1;
+  const LoopNest nest = make_loop_nest(starts, {&out.strides, &in.strides});
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, parallel_grain / std::max<std::int64_t>(1, length));
+  const auto size = static_cast<std::int64_t>(lockstep::size_of(in.dtype));
+  const std::int64_t direction = arguments.reverse ? -1 : 1,
+                     first = arguments.reverse ? length - 1 : 0;
+  parallel_for(length > 0 ? nest.total : 0, grain, [&](std::int64_t begin, std::int64_t end) {
+    Cursor cursor;
+    cursor.seek(nest, begin);
+    for (std::int64_t at = begin; at < end;) {
+      const std::int64_t lines = std::min(end - at, cursor.row_left(nest));
+      loop({.out = out.as<char>() + (cursor.offset[0] + first * out.strides[dim]) * size,
+            .in = in.as<const char>() + (cursor.offset[1] + first * in.strides[dim]) * size,
+            .out_step = direction * out.strides[dim],
+            .out_next = nest.inner_stride(0),
+            .in_step = direction * in.strides[dim],
+            .in_next = nest.inner_stride(1),
+            .length = length,
+            .lines = lines});
+      cursor.advance(nest, lines);
+      at += lines;
+    }
   });
 }
 

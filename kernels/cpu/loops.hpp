@@ -6,6 +6,7 @@
 
 #include "cpu/channel_loops.hpp"
 #include "cpu/few_rows_loops.hpp"
+#include "cpu/line_loops.hpp"
 #include "cpu/pool_loops.hpp"
 #include "cpu/row_loops.hpp"
 #include "functional/op_list.hpp"
@@ -107,6 +108,7 @@ struct Loops {
   ChannelLoops planes[RowLoops::dtypes] = {};    ///< the same where a block is of one channel
   PoolLoops pool[RowLoops::dtypes] = {};         ///< by floating dtype
   FewRowsLoops few_rows;
+  LineLoops lines;
 };
 
 /// The loops of the best instruction set that this machine has, or of the one that the environment

@@ -25,6 +25,7 @@ void fill_rotary(RowLoops& loops);
 void fill_recurrent(RowLoops& loops);
 void fill_optimizer(RowLoops& loops);
 void fill_few_rows(FewRowsLoops& loops);
+void fill_lines(LineLoops& loops);
 
 /// The C++ type of an accumulation type.
 template <class T>

@@ -22,6 +22,7 @@ const Loops& table() {
     fill_recurrent(loops.rows);
     fill_optimizer(loops.rows);
     fill_few_rows(loops.few_rows);
+    fill_lines(loops.lines);
     return loops;
   }();
   return filled;

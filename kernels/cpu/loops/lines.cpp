@@ -1,0 +1,97 @@
+#include <algorithm>
+
+#include "cpu/loops/fill.hpp"
+
+namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
+namespace {
+
+/// Floats are summed in double: a long line stays accurate.
+template <class T>
+using Total = std::conditional_t<is_floating_type<T>, double, std::int64_t>;
+
+/// Adds an element to its line's total, which is the running sum there.
+template <class T>
+LOCKSTEP_ALWAYS_INLINE void add(Total<T>& total, const T& from, T& to) {
+  total += static_cast<Total<T>>(static_cast<AccumulateType<T>>(from));
+  if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>)
+    to = T(static_cast<float>(total));
+  else
+    to = static_cast<T>(total);
+}
+
+/// Lines whose additions, each of which waits for the one before it, go on side by side. Not more,
+/// as lines a power of two apart share few places of the cache.
+constexpr std::int64_t side_by_side = 4;
+
+template <std::int64_t lines, class T>
+void sum_few(const RunningSums& s, std::int64_t first) {
+  const T* from = static_cast<const T*>(s.in) + first * s.in_next;
+  T* to = static_cast<T*>(s.out) + first * s.out_next;
+  Total<T> total[lines] = {};
+  for (std::int64_t i = 0; i < s.length; ++i, from += s.in_step, to += s.out_step)
+    for (std::int64_t k = 0; k < lines; ++k)
+      add<T>(total[k], from[k * s.in_next], to[k * s.out_next]);
+}
+
+/// Lines whose elements are neighbours: vectors of lines.
+template <class T>
+void sum_neighbours(const RunningSums& s) {
+  constexpr std::int64_t most = 1024;
+  for (std::int64_t first = 0; first < s.lines; first += most) {
+    const std::int64_t lines = std::min(most, s.lines - first);
+    const T* from = static_cast<const T*>(s.in) + first;
+    T* to = static_cast<T*>(s.out) + first;
+    Total<T> total[most];
+    for (std::int64_t k = 0; k < lines; ++k) total[k] = 0;
+    for (std::int64_t i = 0; i < s.length; ++i, from += s.in_step, to += s.out_step)
+#pragma GCC ivdep
+      for (std::int64_t k = 0; k < lines; ++k) add<T>(total[k], from[k], to[k]);
+  }
+}
+
+template <class T>
+void running_sums(const RunningSums& s) {
+  if (s.out_next == 1 && s.in_next == 1 && s.lines >= 2 * side_by_side) return sum_neighbours<T>(s);
+  std::int64_t k = 0;
+  for (; k + side_by_side <= s.lines; k += side_by_side) sum_few<side_by_side, T>(s, k);
+  for (; k < s.lines; ++k) sum_few<1, T>(s, k);
+}
+
+template <class T>
+std::int64_t first_equal(const void* x, const void* value, std::int64_t n) {
+  const T* const from = static_cast<const T*>(x);
+  const T wanted = *static_cast<const T*>(value);
+  const auto matches = [wanted](T element) {
+    return (element == wanted) | ((element != element) & (wanted != wanted));
+  };
+  constexpr std::int64_t block = 64;  // in which a vector loop says whether to look closer
+  std::int64_t i = 0;
+  for (; i + block <= n; i += block) {
+    int found = 0;
+    for (std::int64_t k = 0; k < block; ++k) found |= matches(from[i + k]);
+    if (found) break;
+  }
+  while (i + 1 < n && !matches(from[i])) ++i;
+  return i;
+}
+
+template <class T>
+void add_dtype(LineLoops& loops) {
+  loops.running_sums[static_cast<std::size_t>(dtype_of<T>)] = running_sums<T>;
+  if constexpr (std::is_same_v<T, AccumulateType<T>>)
+    loops.first_equal[static_cast<std::size_t>(accumulate_tag<T>)] = first_equal<T>;
+}
+
+}  // namespace
+
+void fill_lines(LineLoops& loops) {
+  add_dtype<double>(loops);
+  add_dtype<float>(loops);
+  add_dtype<BFloat16>(loops);
+  add_dtype<Half>(loops);
+  add_dtype<std::int64_t>(loops);
+  add_dtype<std::int32_t>(loops);
+  add_dtype<std::uint8_t>(loops);
+}
+
+}  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA
