@@ -9,10 +9,10 @@ using functional::reduction_prepare;
 
 /// A SIMD vector of 64 bytes, whatever the registers: the order of additions is the same at every
 /// level.
-template <class T>
+template <class T, int bytes = 64>
 struct VectorOf {
-  using type __attribute__((vector_size(64))) = T;
-  static constexpr int count = 64 / sizeof(T);
+  using type __attribute__((vector_size(bytes))) = T;
+  static constexpr int count = bytes / sizeof(T);
 };
 template <class T>
 using Vector = typename VectorOf<T>::type;
@@ -24,14 +24,17 @@ LOCKSTEP_ALWAYS_INLINE void load_vector(Vector<T>& vector, const T* from) {
   reduction_prepare<op>(vector);
 }
 
-/// Folds the lanes of a vector into one value.
-template <ReduceOp op, class T>
-LOCKSTEP_ALWAYS_INLINE T fold_vector(const Vector<T>& vector) {
-  T lane[VectorOf<T>::count];
-  __builtin_memcpy(lane, &vector, sizeof(lane));
-  for (int width = VectorOf<T>::count / 2; width > 0; width /= 2)
-    for (int k = 0; k < width; ++k) reduction_combine<op>(lane[k], lane[k + width]);
-  return lane[0];
+/// Folds the lanes of a vector into one value, half by half.
+template <ReduceOp op, class T, int bytes = 64>
+LOCKSTEP_ALWAYS_INLINE T fold_vector(const typename VectorOf<T, bytes>::type& vector) {
+  if constexpr (bytes == sizeof(T)) {
+    return vector[0];
+  } else {
+    typename VectorOf<T, bytes / 2>::type half[2];
+    __builtin_memcpy(half, &vector, bytes);
+    reduction_combine<op>(half[0], half[1]);
+    return fold_vector<op, T, bytes / 2>(half[0]);
+  }
 }
 
 /// Folds a block of at least one element in T.
