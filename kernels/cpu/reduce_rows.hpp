@@ -14,13 +14,18 @@
 
 namespace lockstep::cpu_kernels {
 
+/// True if the loops read the innermost rows where they lie.
+inline bool is_direct(const ReducePlan& plan) {
+  return plan.folded.inner_stride(0) == 1 && is_accumulate_type(plan.in.dtype);
+}
+
 /// Folds a range of the folded nest for the output at `base` by its innermost rows.
 template <class P>
 P fold_rows(const ReducePlan& plan, std::int64_t base, std::int64_t begin, std::int64_t end) {
   const auto loop = loops().reduce_rows(plan.type, plan.op);
   const auto load = loops().load[static_cast<std::size_t>(plan.in.dtype)];
   const std::int64_t stride = plan.folded.inner_stride(0);
-  const bool direct = stride == 1 && is_accumulate_type(plan.in.dtype);
+  const bool direct = is_direct(plan);
   alignas(64) std::array<double, tile_elements> tile;
   P partial = identity<P>(plan.op);
   Cursor cursor;
@@ -41,16 +46,21 @@ P fold_rows(const ReducePlan& plan, std::int64_t base, std::int64_t begin, std::
   return partial;
 }
 
-/// Each output is one short row: many of them are loaded, folded and stored by one call.
+/// True if each output is one row of a chunk at most, which is short or can be read in place.
+inline bool is_of_single_rows(const ReducePlan& plan) {
+  if (plan.folded.rank != 1 || plan.folded.total > chunk_elements) return false;
+  return plan.folded.total <= tile_elements / 4 || is_direct(plan);
+}
+
+/// Each output is one row: many of them are loaded, folded and stored by one call.
 template <class P>
-void reduce_short_rows(const ReducePlan& plan) {
+void reduce_single_rows(const ReducePlan& plan) {
   const auto loop = loops().reduce_rows(plan.type, plan.op);
   const auto load = loops().load[static_cast<std::size_t>(plan.in.dtype)];
   const std::int64_t columns = plan.folded.total, stride = plan.folded.inner_stride(0);
   const std::int64_t row_stride = plan.kept.inner_stride(1);
-  const bool direct = stride == 1 && is_accumulate_type(plan.in.dtype);
-  const bool adjacent = stride == 1 && row_stride == columns;
-  const std::int64_t most = tile_elements / columns;
+  const bool direct = is_direct(plan), adjacent = stride == 1 && row_stride == columns;
+  const std::int64_t most = direct ? tile_elements : tile_elements / columns;
   const auto width = static_cast<std::int64_t>(size_of(plan.type));
   const std::int64_t grain = std::max<std::int64_t>(1, parallel_grain / columns);
   parallel_for(plan.kept.total, grain, [&](std::int64_t begin, std::int64_t end) {
@@ -85,7 +95,7 @@ void reduce_short_rows(const ReducePlan& plan) {
 template <class P>
 void reduce_by_rows(const ReducePlan& plan) {
   const std::int64_t outputs = plan.kept.total, folded = plan.folded.total;
-  if (plan.folded.rank == 1 && folded <= tile_elements / 4) return reduce_short_rows<P>(plan);
+  if (is_of_single_rows(plan)) return reduce_single_rows<P>(plan);
   const std::int64_t chunks = (folded + chunk_elements - 1) / chunk_elements;
   std::vector<P> partials(chunks > 1 ? static_cast<std::size_t>(outputs * chunks) : 0);
   const std::int64_t grain =
