@@ -8,6 +8,7 @@
 #include "cpu/few_rows_loops.hpp"
 #include "cpu/line_loops.hpp"
 #include "cpu/pool_loops.hpp"
+#include "cpu/resize_loops.hpp"
 #include "cpu/row_loops.hpp"
 #include "functional/op_list.hpp"
 #include "lockstep/core/dtype.hpp"
@@ -109,6 +110,8 @@ struct Loops {
   PoolLoops pool[RowLoops::dtypes] = {};         ///< by floating dtype
   FewRowsLoops few_rows;
   LineLoops lines;
+  ResizeLoops<float> resize_f32;
+  ResizeLoops<double> resize_f64;
 };
 
 /// The loops of the best instruction set that this machine has, or of the one that the environment

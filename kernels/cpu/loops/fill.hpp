@@ -26,6 +26,7 @@ void fill_recurrent(RowLoops& loops);
 void fill_optimizer(RowLoops& loops);
 void fill_few_rows(FewRowsLoops& loops);
 void fill_lines(LineLoops& loops);
+void fill_resize(ResizeLoops<float>& f32, ResizeLoops<double>& f64);
 
 /// The C++ type of an accumulation type.
 template <class T>

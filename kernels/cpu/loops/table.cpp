@@ -23,6 +23,7 @@ const Loops& table() {
     fill_optimizer(loops.rows);
     fill_few_rows(loops.few_rows);
     fill_lines(loops.lines);
+    fill_resize(loops.resize_f32, loops.resize_f64);
     return loops;
   }();
   return filled;
