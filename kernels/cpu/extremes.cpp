@@ -13,7 +13,7 @@ namespace {
 /// True if a comes before b in falling order, or in rising order; NaN comes first in both.
 template <bool falling = true, class T>
 bool precedes(T a, T b) {
-  return (falling ? a > b : a < b) || (a != a && b == b);
+  return (falling ? a > b : a < b) | ((a != a) & (b == b));
 }
 
 /// The place of the extreme of a line, element by element.
@@ -21,11 +21,12 @@ template <bool largest, class T>
 std::int64_t place_of_extreme(const T* line, std::int64_t length, std::int64_t stride) {
   std::int64_t place = 0;
   auto held = widen(line[0]);
-  for (std::int64_t i = 1; i < length; ++i)
-    if (const auto value = widen(line[i * stride]); precedes<largest>(value, held)) {
-      held = value;
-      place = i;
-    }
+  for (std::int64_t i = 1; i < length; ++i) {
+    const auto value = widen(line[i * stride]);
+    const bool better = precedes<largest>(value, held);
+    held = better ? value : held;
+    place = better ? i : place;
+  }
   return place;
 }
 

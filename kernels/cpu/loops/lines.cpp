@@ -57,22 +57,28 @@ void running_sums(const RunningSums& s) {
   for (; k < s.lines; ++k) sum_few<1, T>(s, k);
 }
 
+/// The first of n elements that equals `wanted`, or n; without a branch, by vectors.
+template <class T>
+LOCKSTEP_ALWAYS_INLINE int first_equal_of_block(const T* x, T wanted, int n) {
+  int place = n;
+  for (int k = 0; k < n; ++k) {
+    const bool equal = (x[k] == wanted) | ((x[k] != x[k]) & (wanted != wanted));
+    const int here = equal ? k : n;
+    place = here < place ? here : place;
+  }
+  return place;
+}
+
 template <class T>
 std::int64_t first_equal(const void* x, const void* value, std::int64_t n) {
   const T* const from = static_cast<const T*>(x);
   const T wanted = *static_cast<const T*>(value);
-  const auto matches = [wanted](T element) {
-    return (element == wanted) | ((element != element) & (wanted != wanted));
-  };
-  constexpr std::int64_t block = 64;  // in which a vector loop says whether to look closer
+  constexpr int block = 64;
   std::int64_t i = 0;
-  for (; i + block <= n; i += block) {
-    int found = 0;
-    for (std::int64_t k = 0; k < block; ++k) found |= matches(from[i + k]);
-    if (found) break;
-  }
-  while (i + 1 < n && !matches(from[i])) ++i;
-  return i;
+  for (; i + block <= n; i += block)
+    if (const int place = first_equal_of_block(from + i, wanted, block); place < block)
+      return i + place;
+  return i + first_equal_of_block(from + i, wanted, static_cast<int>(n - i));
 }
 
 template <class T>
