@@ -7,40 +7,88 @@ namespace {
 using functional::reduction_combine;
 using functional::reduction_prepare;
 
-/// A SIMD vector of 64 bytes, whatever the registers: the order of additions is the same at every
-/// level.
-template <class T, int bytes = 64>
-struct VectorOf {
+#if defined(__AVX512F__)
+constexpr int register_bytes = 64;
+#elif defined(__AVX__)
+constexpr int register_bytes = 32;
+#else
+constexpr int register_bytes = 16;
+#endif
+
+/// A SIMD vector. GCC takes the lanes of one that is wider than a register apart where they are
+/// compared.
+template <class T, int bytes = register_bytes>
+struct RegisterOf {
   using type __attribute__((vector_size(bytes))) = T;
-  static constexpr int count = bytes / sizeof(T);
 };
 template <class T>
-using Vector = typename VectorOf<T>::type;
+using Register = typename RegisterOf<T>::type;
+
+/// 64 bytes of elements, whatever the registers: the order of additions is the same at every level.
+template <class T>
+struct Vector {
+  static constexpr int parts = 64 / register_bytes, count = 64 / sizeof(T);
+  Register<T> part[parts];
+};
+
+template <ReduceOp op>
+constexpr bool is_extreme = op == ReduceOp::amax || op == ReduceOp::amin;
+
+/// Combines single values. Which of two is the larger nobody can foretell: an instruction tells,
+/// not a branch, once NaN is out of the way.
+template <ReduceOp op, class T>
+LOCKSTEP_ALWAYS_INLINE void combine_lane(T& total, T other) {
+  if constexpr (is_extreme<op>) {
+    const T kept = (op == ReduceOp::amax ? total > other : total < other) ? total : other;
+    if (__builtin_expect(total == total, true)) total = kept;
+  } else {
+    reduction_combine<op>(total, other);
+  }
+}
 
 /// Loads 64 bytes of elements, in partial form.
 template <ReduceOp op, class T>
 LOCKSTEP_ALWAYS_INLINE void load_vector(Vector<T>& vector, const T* from) {
-  __builtin_memcpy(&vector, from, sizeof(vector));
-  reduction_prepare<op>(vector);
+  for (int k = 0; k < Vector<T>::parts; ++k) {
+    __builtin_memcpy(&vector.part[k], from + k * (register_bytes / sizeof(T)), register_bytes);
+    reduction_prepare<op>(vector.part[k]);
+  }
+}
+
+template <ReduceOp op, class T>
+LOCKSTEP_ALWAYS_INLINE void combine_vectors(Vector<T>& total, const Vector<T>& other) {
+  for (int k = 0; k < Vector<T>::parts; ++k) reduction_combine<op>(total.part[k], other.part[k]);
+}
+
+/// Folds the lanes of a register into one value, half by half.
+template <ReduceOp op, class T, int bytes = register_bytes>
+LOCKSTEP_ALWAYS_INLINE T fold_register(const typename RegisterOf<T, bytes>::type& lanes) {
+  if constexpr (bytes == 16) {
+    T lane[16 / sizeof(T)];
+    __builtin_memcpy(lane, &lanes, bytes);
+    for (int width = 8 / sizeof(T); width > 0; width /= 2)
+      for (int k = 0; k < width; ++k) combine_lane<op>(lane[k], lane[k + width]);
+    return lane[0];
+  } else {
+    typename RegisterOf<T, bytes / 2>::type half[2];
+    __builtin_memcpy(half, &lanes, bytes);
+    reduction_combine<op>(half[0], half[1]);
+    return fold_register<op, T, bytes / 2>(half[0]);
+  }
 }
 
 /// Folds the lanes of a vector into one value, half by half.
-template <ReduceOp op, class T, int bytes = 64>
-LOCKSTEP_ALWAYS_INLINE T fold_vector(const typename VectorOf<T, bytes>::type& vector) {
-  if constexpr (bytes == sizeof(T)) {
-    return vector[0];
-  } else {
-    typename VectorOf<T, bytes / 2>::type half[2];
-    __builtin_memcpy(half, &vector, bytes);
-    reduction_combine<op>(half[0], half[1]);
-    return fold_vector<op, T, bytes / 2>(half[0]);
-  }
+template <ReduceOp op, class T>
+LOCKSTEP_ALWAYS_INLINE T fold_vector(Vector<T>& vector) {
+  for (int width = Vector<T>::parts / 2; width > 0; width /= 2)
+    for (int k = 0; k < width; ++k) reduction_combine<op>(vector.part[k], vector.part[k + width]);
+  return fold_register<op, T>(vector.part[0]);
 }
 
 /// Folds a block of at least one element in T.
 template <ReduceOp op, class T>
 T reduce_block(const T* x, std::int64_t n) {
-  constexpr int lanes = VectorOf<T>::count, unroll = 4;
+  constexpr int lanes = Vector<T>::count, unroll = 4;
   std::int64_t i = 0;
   T result;
   if (n >= unroll * lanes) {
@@ -49,18 +97,18 @@ T reduce_block(const T* x, std::int64_t n) {
     for (i = unroll * lanes; i + unroll * lanes <= n; i += unroll * lanes)
       for (int k = 0; k < unroll; ++k) {
         load_vector<op>(next, x + i + k * lanes);
-        reduction_combine<op>(part[k], next);
+        combine_vectors<op>(part[k], next);
       }
-    reduction_combine<op>(part[0], part[1]);
-    reduction_combine<op>(part[2], part[3]);
-    reduction_combine<op>(part[0], part[2]);
+    combine_vectors<op>(part[0], part[1]);
+    combine_vectors<op>(part[2], part[3]);
+    combine_vectors<op>(part[0], part[2]);
     result = fold_vector<op, T>(part[0]);
   } else if (n >= lanes) {
     Vector<T> part, next;
     load_vector<op>(part, x);
     for (i = lanes; i + lanes <= n; i += lanes) {
       load_vector<op>(next, x + i);
-      reduction_combine<op>(part, next);
+      combine_vectors<op>(part, next);
     }
     result = fold_vector<op, T>(part);
   } else {
@@ -70,7 +118,7 @@ T reduce_block(const T* x, std::int64_t n) {
   for (; i < n; ++i) {
     T next = x[i];
     reduction_prepare<op>(next);
-    reduction_combine<op>(result, next);
+    combine_lane<op>(result, next);
   }
   return result;
 }
@@ -85,7 +133,7 @@ LOCKSTEP_ALWAYS_INLINE void add_row(Partial<T>& total, const T* x, std::int64_t 
   constexpr std::int64_t block_elements = 4096;
   for (std::int64_t i = 0; i < n; i += block_elements) {
     const std::int64_t count = n - i < block_elements ? n - i : block_elements;
-    reduction_combine<op>(total, static_cast<Partial<T>>(reduce_block<op>(x + i, count)));
+    combine_lane<op>(total, static_cast<Partial<T>>(reduce_block<op>(x + i, count)));
   }
 }
 
@@ -127,19 +175,20 @@ LOCKSTEP_ALWAYS_INLINE void combine_one(T* total, const T* from) {
 template <ReduceOp op, class T>
 void reduce_columns(void* partial, const void* x, std::int64_t row_stride, std::int64_t rows,
                     std::int64_t columns) {
-  constexpr int lanes = VectorOf<T>::count;
+  constexpr int bytes = is_extreme<op> ? register_bytes : 64, lanes = bytes / sizeof(T);
+  using Lanes = typename RegisterOf<T, bytes>::type;
   T* const total = static_cast<T*>(partial);
   const T* from = static_cast<const T*>(x);
   std::int64_t r = 0;
   for (; r + 4 <= rows; r += 4, from += 4 * row_stride) {
     std::int64_t c = 0;
     for (; c + lanes <= columns; c += lanes)
-      combine_four<op, Vector<T>>(total + c, from + c, row_stride);
+      combine_four<op, Lanes>(total + c, from + c, row_stride);
     for (; c < columns; ++c) combine_four<op, T>(total + c, from + c, row_stride);
   }
   for (; r < rows; ++r, from += row_stride) {
     std::int64_t c = 0;
-    for (; c + lanes <= columns; c += lanes) combine_one<op, Vector<T>>(total + c, from + c);
+    for (; c + lanes <= columns; c += lanes) combine_one<op, Lanes>(total + c, from + c);
     for (; c < columns; ++c) combine_one<op, T>(total + c, from + c);
   }
 }
