@@ -76,6 +76,8 @@ void copy_converting(const ArrayView& out, const ArrayView& in, const LoopNest& 
   const Accumulate type = accumulate_of(in.dtype);
   const LoadLoop load = loops().load[static_cast<std::size_t>(in.dtype)];
   const StoreLoop store = loops().store(type, out.dtype);
+  const auto in_size = static_cast<std::int64_t>(lockstep::size_of(in.dtype));
+  const auto out_size = static_cast<std::int64_t>(lockstep::size_of(out.dtype));
   const bool plain = nest.rank == 1 && nest.inner_stride(0) == 1 && nest.inner_stride(1) == 1;
   if (plain && is_accumulate_type(in.dtype))
     return for_each_row(nest, out, in,
@@ -83,6 +85,16 @@ void copy_converting(const ArrayView& out, const ArrayView& in, const LoopNest& 
   if (plain && is_accumulate_type(out.dtype) && accumulate_of(out.dtype) == type)
     return for_each_row(nest, out, in,
                         [&](char* to, const char* from, std::int64_t n) { load(to, from, 1, n); });
+  if (nest.rank == 1 || nest.inner() >= tile_elements / 16)
+    return for_each_row(nest, out, in, [&](char* to, const char* from, std::int64_t n) {
+      alignas(64) std::array<double, tile_elements> tile;
+      const std::int64_t in_stride = nest.inner_stride(1), out_stride = nest.inner_stride(0);
+      for (std::int64_t i = 0; i < n; i += tile_elements) {
+        const std::int64_t count = std::min(n - i, tile_elements);
+        load(tile.data(), from + i * in_stride * in_size, in_stride, count);
+        store(to + i * out_stride * out_size, out_stride, tile.data(), count);
+      }
+    });
   const std::array operands{TileOperand::output(out, type), TileOperand::input(in)};
   const std::size_t bytes = size_of(type);
   run_tiled(nest, operands, [bytes](void* const* p, std::int64_t n) {

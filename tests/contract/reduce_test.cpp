@@ -175,6 +175,58 @@ TEST_P(ReduceContract, SumsAlong) {
   EXPECT_EQ(out.get(), (Values{1, 2, 3, 5, 7, 9}));
 }
 
+TEST_P(ReduceContract, LongLinesAreAsShortOnes) {
+  // Vectors, rests of them and pieces; equal elements, zeros of both signs and NaN.
+  for (const std::int64_t length : {3, 15, 16, 63, 64, 65, 129, 1024, 1030, 2500}) {
+    const auto size = static_cast<std::size_t>(length);
+    Values x(size);
+    for (std::size_t i = 0; i < size; ++i) x[i] = static_cast<double>((i * 37 + 11) % 29) - 40;
+    for (const double odd : {-99.0, 60.0, 0.0, -0.0, static_cast<double>(NAN), double{-INFINITY}})
+      for (const std::size_t at : {std::size_t{0}, size / 2, size - 2, size - 1}) {
+        Values line = x;
+        line[at] = odd;
+        const auto in = array({1, length}).set(line), extreme = array({1, 1});
+        const auto place = array(DType::i64, {1, 1});
+        for (const bool largest : {true, false}) {
+          std::size_t best = 0;
+          for (std::size_t i = 1; i < size && !std::isnan(line[best]); ++i)
+            if (std::isnan(line[i]) || (largest ? line[i] > line[best] : line[i] < line[best]))
+              best = i;
+          const auto op = largest ? ReduceOp::amax : ReduceOp::amin;
+          backend().reduction.arg_extreme({.out = place, .in = in, .dim = 1, .largest = largest},
+                                          stream());
+          backend().reduction.reduce({.op = op, .out = extreme, .in = in}, stream());
+          EXPECT_EQ(place.get()[0], static_cast<double>(best)) << length << ' ' << odd << ' ' << at;
+          EXPECT_TRUE(std::isnan(odd) ? std::isnan(extreme.get()[0])
+                                      : extreme.get()[0] == line[best]);
+        }
+      }
+  }
+}
+
+TEST_P(ReduceContract, ManyLinesAreSummedAsOne) {
+  // Lines side by side and one after another, more than one call takes, forwards and back.
+  for (const Shape& shape : {Shape{5, 1100}, Shape{5, 9}, Shape{5, 7}, Shape{2, 5, 3}, Shape{9, 1}})
+    for (int dim = 0; dim < shape.size(); ++dim)
+      for (const bool reverse : {false, true}) {
+        Values x(static_cast<std::size_t>(numel(shape)));
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>(i * 7 % 5) - 2;
+        const auto in = array(shape).set(x), out = array(shape);
+        backend().reduction.cumsum({.out = out, .in = in, .dim = dim, .reverse = reverse},
+                                   stream());
+        Values sums = x;
+        const Strides strides = contiguous_strides(shape);
+        const auto step = static_cast<std::size_t>(strides[dim]);
+        const auto length = static_cast<std::size_t>(shape[dim]);
+        for (std::size_t k = 0; k < x.size(); ++k) {
+          const std::size_t i = reverse ? x.size() - 1 - k : k, place = i / step % length;
+          if (reverse && place + 1 < length) sums[i] += sums[i + step];
+          if (!reverse && place > 0) sums[i] += sums[i - step];
+        }
+        EXPECT_EQ(out.get(), sums) << shape << " along " << dim;
+      }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Backends, ReduceContract,
     ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
