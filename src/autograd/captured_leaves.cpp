@@ -19,13 +19,13 @@ class LeafNode::Captured {
       for (Entry& each : all_) {
         each.before = {};
         each.after = each.leaf->gradient_;
-        each.leaves_zeros = each.leaf->holds_zeros();
+        each.leaves_zeros = each.leaf->is_zero_;
       }
     });
     recording.when_abandoned([this] {
       for (Entry& each : all_) {
         each.leaf->gradient_ = each.before;
-        each.leaf->note_zeros(each.found_zeros);
+        each.leaf->is_zero_ = each.found_zeros;
       }
     });
     recording.after_launch([this] { leave_gradients(); });
@@ -39,7 +39,7 @@ class LeafNode::Captured {
                     .found = address(leaf.gradient_),
                     .before = leaf.gradient_,
                     .after = {},
-                    .found_zeros = leaf.holds_zeros()});
+                    .found_zeros = leaf.is_zero_});
   }
 
  private:
@@ -71,8 +71,8 @@ class LeafNode::Captured {
     for (Entry& each : all_) {
       Tensor& gradient = each.leaf->gradient_;
       if (address(gradient) != address(each.after)) gradient = each.after;
+      each.leaf->is_zero_ = each.leaves_zeros;
       if (each.after.defined()) each.after.impl().storage->bump_version();
-      each.leaf->note_zeros(each.leaves_zeros);
     }
   }
 

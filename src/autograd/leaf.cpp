@@ -63,17 +63,14 @@ void LeafNode::set_gradient(const Tensor& gradient) {
 void LeafNode::hold(Tensor gradient) noexcept {
   gradient.impl().storage->set_holds_gradient();
   gradient_ = std::move(gradient);
-  zeros_at_.reset();
+  is_zero_ = false;
 }
 
-bool LeafNode::holds_zeros() const noexcept {
-  return zeros_at_ && gradient_.defined() && *zeros_at_ == gradient_.impl().storage->writes();
-}
-
-/// Of the gradient as it is now.
-void LeafNode::note_zeros(bool are_zeros) noexcept {
-  zeros_at_.reset();
-  if (are_zeros && gradient_.defined()) zeros_at_ = gradient_.impl().storage->writes();
+/// Holds what has the same values.
+void LeafNode::move_to(Tensor memory) noexcept {
+  const bool was_zero = is_zero_;
+  hold(std::move(memory));
+  is_zero_ = was_zero;
 }
 
 void LeafNode::zero_gradient() {
@@ -82,7 +79,7 @@ void LeafNode::zero_gradient() {
   const NoGradGuard no_recording;
   discard_memory(gradient_.data_ptr(), gradient_.nbytes(), gradient_.device());
   gradient_.zero_();
-  note_zeros(true);
+  is_zero_ = true;
 }
 
 void LeafNode::clear_gradient() noexcept {
@@ -100,9 +97,7 @@ void LeafNode::set_sink(GradientSink& sink, std::size_t key) {
     Tensor memory = memory_of(sink, key);
     if (memory.data_ptr() != gradient_.data_ptr()) memory.copy_(gradient_);
     gradient_.record_stream(current_stream(gradient_.device()));  // may be another's memory
-    const bool are_zeros = holds_zeros();
-    hold(std::move(memory));
-    note_zeros(are_zeros);
+    move_to(std::move(memory));
   }
   GradientSink* const former = std::exchange(sink_, &sink);
   const std::size_t former_key = std::exchange(sink_key_, key);
@@ -114,9 +109,7 @@ void LeafNode::release_sink(const GradientSink& sink) {
   sink_ = nullptr;
   if (!gradient_.defined()) return;
   gradient_.record_stream(current_stream(gradient_.device()));  // the sink may free it
-  const bool are_zeros = holds_zeros();
-  hold(gradient_.clone());
-  note_zeros(are_zeros);
+  move_to(gradient_.clone());
 }
 
 std::uint32_t LeafNode::follow(const Tensor& value) {
@@ -134,13 +127,13 @@ std::uint32_t LeafNode::follow(const Tensor& value) {
                  "shape ", value.shape(), " before that is cleared");
   if (sink_) sink_->before_change(sink_key_, value);
   const NoGradGuard no_recording;
-  const bool are_zeros = holds_zeros();
+  const bool was_zero = is_zero_;
   Tensor converted = gradient_.defined() ? gradient_.to(value.device(), value.dtype()) : Tensor();
   shape_ = value.shape();
   options_ = value.options();
   gradient_ = Tensor();
   if (converted.defined()) set_gradient(converted);
-  note_zeros(are_zeros);
+  is_zero_ = was_zero;
   return output;
 }
 
@@ -171,6 +164,7 @@ void LeafNode::add(Tensor contribution) {
   join_recording(true);
   if (gradient_.defined()) {
     gradient_.add_(contribution);
+    is_zero_ = false;
   } else if (sink_) {
     Tensor memory = memory_of(*sink_, sink_key_);
     memory.copy_(contribution);
@@ -195,6 +189,7 @@ void LeafNode::commit(const Tensor& written) {
   if (collects()) [[unlikely]]
     return collect(written);
   if (!gradient_.defined()) hold(written);
+  is_zero_ = false;
   gradient_.impl().storage->bump_version();
 }
 

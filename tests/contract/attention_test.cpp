@@ -178,8 +178,6 @@ TEST_P(AttentionContract, CausalQueriesSeeNoLaterKeys) {
 TEST_P(AttentionContract, MasksHideKeysAndBlindQueriesGiveZero) {
   check({2, 2, 2, 19, 70, 8, 8, false, Mask::boolean});
   check({2, 2, 2, 19, 70, 8, 8, false, Mask::additive});
-  check({1, 2, 2, 100, 70, 8, 8, false, Mask::boolean});
-  check({1, 2, 2, 100, 70, 8, 8, false, Mask::additive});
   check({1, 2, 2, 40, 40, 8, 8, true, Mask::boolean});
   check({1, 2, 2, 40, 40, 8, 8, true, Mask::additive});
 }

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -95,8 +94,9 @@ class LeafNode final : public Node {
   void clear_gradient() noexcept;
   /// Fills the gradient, if there is one, with zeros.
   void zero_gradient();
-  /// Whether there is a gradient that something was written to since it was filled with zeros.
-  bool has_contributions() const noexcept { return gradient_.defined() && !holds_zeros(); }
+  /// Whether there is a gradient to which a backward has added since it was filled with zeros. What
+  /// is written to it by hand is not seen; set_gradient is.
+  bool has_contributions() const noexcept { return gradient_.defined() && !is_zero_; }
 
   /// Lets the sink give the memory from now on, in the place of any other sink, which is told. A
   /// present gradient moves there, also if the sink is the same and has other memory now.
@@ -185,8 +185,7 @@ class LeafNode final : public Node {
   void collect(Tensor contribution);
   void add(Tensor contribution);
   void hold(Tensor gradient) noexcept;
-  bool holds_zeros() const noexcept;
-  void note_zeros(bool are_zeros) noexcept;
+  void move_to(Tensor memory) noexcept;
   class Captured;
   void join_recording(bool matters);
 
@@ -194,8 +193,8 @@ class LeafNode final : public Node {
   std::vector<OutputShape> shapes_;  // all that it has had
   TensorOptions options_;
   Tensor gradient_;
-  std::optional<std::uint32_t> zeros_at_;  // writes to the gradient when it was filled with zeros
-  Tensor collected_;                       // of the backward that runs, for the hooks of the tensor
+  bool is_zero_ = false;  // by zero_gradient
+  Tensor collected_;      // of the backward that runs, for the hooks of the tensor
   GradientSink* sink_ = nullptr;
   std::size_t sink_key_ = 0;
   bool frozen_ = false;
