@@ -38,6 +38,19 @@ TEST_P(InterpolationContract, KeepsInfinitiesToThemselves) {
   EXPECT_EQ(y, (Values{0, INFINITY, 0, 2}));
 }
 
+TEST_P(InterpolationContract, BackwardKeepsInfinitiesToThemselves) {
+  const InterpolationAxis width{.in = 5, .out = 2};  // takes positions 0 and 2
+  for (const bool channels_last : {false, true}) {
+    const auto dy = image({1, 2, 1, 2}, channels_last).set({INFINITY, 3, NAN, 4});
+    const auto dx = image({1, 2, 1, 5}, channels_last);
+    family().backward({.dx = dx, .dy = dy, .width = width}, stream());
+    const Values to = dx.get();
+    EXPECT_EQ(Values(to.begin(), to.begin() + 5), (Values{INFINITY, 0, 3, 0, 0}));
+    EXPECT_TRUE(std::isnan(to[5]));
+    EXPECT_EQ(Values(to.begin() + 6, to.end()), (Values{0, 4, 0, 0}));
+  }
+}
+
 TEST_P(InterpolationContract, BackwardIsTheTransposeOfForward) {
   for (const bool channels_last : {false, true})
     for (const bool linear : {false, true}) {

@@ -36,8 +36,10 @@ void resize_row(T* y, const T* x, const ResizeTerms<T>& terms, std::int64_t grou
   for (std::int64_t j = 0; j < n; ++j)
     for (std::int64_t k = 0; k < terms.terms; ++k) {
       const T weight = terms.weight[k * n + j];
-      if (k == 0 || weight != T(0))
+      if (weight != T(0))
         add_row(y + j * group, x + terms.from[k * n + j] * group, weight, k > 0, group);
+      else if (k == 0)
+        for (std::int64_t c = 0; c < group; ++c) y[j * group + c] = T(0);
     }
 }
 
