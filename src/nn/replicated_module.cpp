@@ -228,7 +228,7 @@ ForwardScope ReplicatedModule::record_forward() {
     begin_();
     begin_ = nullptr;
   }
-  if (begins_step() && averaging_.empty() && options_.broadcast_buffers) send_buffers();
+  if (begins_step()) send_buffers();
   return {*reducer_, only_accumulates() ? parallel::Reducer::Mode::accumulate
                                         : parallel::Reducer::Mode::reduce};
 }
@@ -248,6 +248,7 @@ void ReplicatedModule::set_accumulated(const parallel::Accumulated& accumulated)
 }
 
 void ReplicatedModule::send_buffers() {
+  if (!averaging_.empty() || !options_.broadcast_buffers) return;
   const auto buffers = module_->named_buffers();
   if (group_->size() == 1 || buffers.empty()) return;
   const parallel::StepTimes::Scope times(times_of_forward(*reducer_));

@@ -267,7 +267,7 @@ void Reducer::reset_backward() {
 void Reducer::note_kept_gradients() {
   IndexRanges kept;
   for (std::size_t i = 0; i < leaves_.size(); ++i)
-    if (leaves_[i]->gradient().defined() && !begun_[i]) kept.add(i);
+    if (leaves_[i]->has_contributions() && !begun_[i]) kept.add(i);
   kept_ = kept.count() == 0
               ? std::string()
               : detail::concat("added to ", kept.count(), " gradients that were not cleared (",

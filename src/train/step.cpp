@@ -203,6 +203,7 @@ void Step::add_to(checkpoint::Manager& checkpoints) const {
 
 Step::EvaluationScope::EvaluationScope(Step& step)
     : autocast_(autocast(step.options_)), whole_(step.replica_.whole_parameters()) {
+  step.replica_.send_buffers();
   if (step.options_.average) averaged_.emplace(step.options_.average->swap_in());
   step.module_.apply([this](nn::Module& each) { modes_.emplace_back(&each, each.is_training()); });
   step.module_.eval();

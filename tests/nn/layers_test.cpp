@@ -1,4 +1,5 @@
 #include <cmath>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -7,6 +8,7 @@
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/grad_check.hpp"
+#include "support/refusal.hpp"
 
 namespace lockstep {
 namespace {
@@ -417,6 +419,28 @@ TEST(MultiheadAttention, MasksOutWhereTheMaskIsTrue) {
   const Tensor heads = randn({1, 2, 3, 4}, f64);
   EXPECT_TRUE(allclose(scaled_dot_product_attention(heads, heads, heads, {.mask = !future}),
                        scaled_dot_product_attention(heads, heads, heads, {.is_causal = true})));
+}
+
+TEST(ScaledDotProductAttention, SaysThatTheMaskDoesNotFit) {
+  const Tensor heads = randn({2, 3, 4, 8});
+  for (const Shape& shape : {Shape{4, 5}, Shape{1, 2, 3, 4, 4}}) {
+    const std::string message = testing::refusal([&] {
+      return scaled_dot_product_attention(heads, heads, heads, {.mask = ones(shape) > 0});
+    });
+    EXPECT_NE(message.find("the mask has shape"), std::string::npos) << message;
+  }
+}
+
+// 1 / 256 is the most that one rounding to bf16 takes away.
+TEST(GroupNorm, IsRoundedOnce) {
+  for (const Shape& shape : {Shape{4, 8, 6, 6}, Shape{2, 8, 20, 20}, Shape{3, 8}}) {
+    const auto bf16 = [](const Tensor& x) { return x.to(DType::bf16); };
+    const auto f32 = [](const Tensor& x) { return x.to(DType::f32); };
+    const Tensor x = bf16(randn(shape)), weight = bf16(randn({8})), bias = bf16(randn({8}));
+    const Tensor exact = group_norm(f32(x), 2, f32(weight), f32(bias));
+    const Tensor off = abs(f32(group_norm(x, 2, weight, bias)) - exact);
+    EXPECT_EQ((off > abs(exact) * (1.01 / 256) + 1e-6).to(DType::i64).sum().item(), 0) << shape;
+  }
 }
 
 TEST(Identity, GivesWhatItIsGiven) {

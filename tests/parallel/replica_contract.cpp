@@ -6,6 +6,8 @@
 
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/optim/adam.hpp"
+#include "lockstep/optim/sgd.hpp"
+#include "lockstep/train/step.hpp"
 #include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
 
@@ -153,6 +155,42 @@ TEST_P(ReplicaContract, StartsEachStepWithTheBuffersOfRankZeroAndKeepsThemInAccu
       expect_close(net->norm->running_mean.to_vector<double>(),
                    alone->norm->running_mean.to_vector<double>(), 1e-12, 1e-13);
       EXPECT_EQ(net->norm->num_batches_tracked.item(), 4);
+    }
+  });
+}
+
+TEST_P(ReplicaContract, TakesGradientsFilledWithZerosForClearedOnes) {
+  run([](Communicator& group) {
+    Replica replica(make_net(3), share(group));
+    const Batch batch = Batch::of_step(0);
+    for (int step = 0; step < 2; ++step) {
+      replica.module().zero_grad(group.rank() > 0);  // rank 0 fills its own with zeros
+      loss_of(replica(batch.x), batch).backward();
+    }
+    const auto alone = make_net(3);
+    loss_of(alone->forward(batch.x), batch).backward();
+    expect_close(gradients_of(replica.module()), gradients_of(*alone), 1e-11, 1e-13);
+  });
+}
+
+TEST_P(ReplicaContract, EvaluatesWithTheBuffersOfRankZero) {
+  run([](Communicator& group) {
+    for (const bool broadcast : {true, false}) {
+      const auto net = nn::make<NormNet>(), alone = nn::make<NormNet>();
+      net->to(device_of_rank);
+      alone->to(device_of_rank);
+      DistributedDataParallel<NormNet> replica(net, share(group), {.broadcast_buffers = broadcast});
+      optim::SGD optimizer(replica.parameters(), {.lr = 0.0});
+      train::Step step(replica, optimizer, [&](std::span<const Tensor> in) -> train::WeightedLoss {
+        return mse_loss(replica(in[0]), in[1]);
+      });
+      const Batch own = own_part(group, 0);
+      step({own.x, own.target});
+      const int trained_by = broadcast ? 0 : group.rank();
+      alone->forward(Batch::of_step(0).part(trained_by, group.size()).x);
+      const auto scope = step.evaluation();
+      expect_close(net->norm->running_mean.to_vector<double>(),
+                   alone->norm->running_mean.to_vector<double>(), 1e-12, 1e-13);
     }
   });
 }

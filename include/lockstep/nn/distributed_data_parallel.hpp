@@ -133,6 +133,8 @@ class ReplicatedModule {
   /// Puts the replica between the micro-batches that left this; the next forward goes on with the
   /// step. @throws as Reducer::set_accumulated.
   void set_accumulated(const parallel::Accumulated& accumulated);
+  /// See DistributedDataParallel::send_buffers.
+  void send_buffers();
   /// Whether steps start with rank 0's buffers: else each rank has its own.
   bool broadcasts_buffers() const noexcept { return options_.broadcast_buffers; }
   /// The ranks that train replicas of it.
@@ -161,7 +163,6 @@ class ReplicatedModule {
  private:
   bool only_accumulates() const noexcept { return stop_.use_count() > 1; }
   bool begins_step();
-  void send_buffers();
   void check_same_tensors() const;
   void tell_of_modules();
   void check_reproducible();
@@ -285,6 +286,13 @@ class DistributedDataParallel {
   /// @return false if no rank had any data, on all of them: then there are no gradients, and
   /// nothing is left to do. @throws InvalidArgument under no_sync() or NoGradGuard.
   bool backward_without_data() { return replica_.backward_without_data(); }
+
+  /// Gives all ranks the buffers of rank 0, such as running statistics, with which a step begins,
+  /// too: between steps those of each rank are its own. Call it before an evaluation whose results
+  /// are compared or shared; train::Step::evaluation does. Nothing happens without
+  /// `broadcast_buffers`, and where replicas are averaged now and then (LocalSGD). Blocks; every
+  /// rank must call it, between steps.
+  void send_buffers() { replica_.send_buffers(); }
 
   /// Averages gradients in another way from now on: compressed ones, of low rank, or as the caller
   /// likes. Blocks; every rank must call it, outside of a backward.

@@ -64,8 +64,7 @@ class LSTM : public Recurrent {
   explicit LSTM(const RecurrentOptions& options) : Recurrent(options, 4) {}
   /// One layer.
   LSTM(std::int64_t input_size, std::int64_t hidden_size)
-  /// With all options.
-  : LSTM(RecurrentOptions{.input_size = input_size, .hidden_size = hidden_size}) {}
+      : LSTM(RecurrentOptions{.input_size = input_size, .hidden_size = hidden_size}) {}
 
   /// States h and c of all layers: [layers * directions, N, hidden].
   using State = std::tuple<Tensor, Tensor>;
@@ -82,8 +81,7 @@ class GRU : public Recurrent {
   explicit GRU(const RecurrentOptions& options) : Recurrent(options, 3) {}
   /// One layer.
   GRU(std::int64_t input_size, std::int64_t hidden_size)
-  /// With all options.
-  : GRU(RecurrentOptions{.input_size = input_size, .hidden_size = hidden_size}) {}
+      : GRU(RecurrentOptions{.input_size = input_size, .hidden_size = hidden_size}) {}
 
   /// @param x [T, N, input], or [N, T, input] if `batch_first`.
   /// @param state [layers * directions, N, hidden] before the first step; undefined: 0.

@@ -47,6 +47,13 @@ std::array<Tensor, 3> empty_gradients(const Tensor& q, const Tensor& k, const Te
   return {std::move(dq), std::move(dk), std::move(dv)};
 }
 
+bool expands_to(const Shape& from, const Shape& to) {
+  const int lead = to.size() - from.size();
+  for (int i = 0; i < from.size() && lead >= 0; ++i)
+    if (from[i] != 1 && from[i] != to[lead + i]) return false;
+  return lead >= 0;
+}
+
 /// What attention reads: heads, and a mask over all scores or none.
 struct AttentionOperands {
   Tensor q, k, v, mask;
@@ -65,9 +72,12 @@ AttentionOperands operands_of(std::string_view op, const Tensor& q, const Tensor
       .options = {.scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3)))),
                   .causal = options.is_causal}};
   if (!options.mask.defined()) return of;
+  const Shape scores{q.size(0), q.size(1), q.size(2), k.size(2)};
+  LOCKSTEP_CHECK(expands_to(options.mask.shape(), scores), InvalidArgument, op,
+                 ": the mask has shape ", options.mask.shape(),
+                 ", which does not expand to that of the scores, ", scores);
   const bool follows = thread_modes.autocast && is_floating(options.mask.dtype());
-  of.mask = (follows ? options.mask.to(q.dtype()) : options.mask)
-                .expand({q.size(0), q.size(1), q.size(2), k.size(2)});
+  of.mask = (follows ? options.mask.to(q.dtype()) : options.mask).expand(scores);
   check_same_device(op, q, of.mask);
   LOCKSTEP_CHECK(of.mask.dtype() == DType::boolean || of.mask.dtype() == q.dtype(), InvalidArgument,
                  op, ": the mask has dtype ", of.mask.dtype(), ", it must be bool or ", q.dtype());

@@ -5,9 +5,10 @@
 #include "lockstep/autograd/ops/reduce.hpp"
 
 /// @file
-/// Group norm. On a CPU planes of some size go by the parts of batch norm: statistics of groups,
-/// and all else of channels, each group or channel of an image being a channel of one image. Small
-/// ones, and all on a GPU, where each part is a launch, go by layer norm.
+/// Group norm by the parts of batch norm: statistics of groups, and all else of channels, each
+/// group or channel of an image being a channel of one image. In f32 and f64 small planes, and all
+/// on a GPU, where each part is a launch, go by layer norm: 16 bits would be rounded three times
+/// then.
 
 namespace lockstep {
 
@@ -152,8 +153,9 @@ Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, co
                    ops::group_norm.name, ": weight or bias of shape ", parameter.shape(), " for ",
                    x.size(1), " channels");
   const Groups of{x.size(0), x.size(1), groups};
-  if (x.device().is_cpu() && x.numel() >= least_plane * of.images * of.channels && x.numel() > 0)
-    return by_planes(of, x, weight, bias, eps);
+  const bool is_large = x.device().is_cpu() && x.numel() >= least_plane * of.images * of.channels;
+  const bool in_16_bits = size_of(x.dtype()) < 4 && !thread_modes.autocast;  // which gives f32
+  if (x.numel() > 0 && (is_large || in_16_bits)) return by_planes(of, x, weight, bias, eps);
   const ComposedOp call(ops::group_norm, x, weight, bias);
   return by_layer_norm(call[0], of, call[1], call[2], eps);
 }

@@ -126,7 +126,7 @@ struct Scale2d {
 
 /// What `interpolate` takes for positions between those of the input.
 enum class InterpolationMode : unsigned char {
-  nearest,   ///< the position before, as PyTorch's "nearest" does
+  nearest,   ///< the position before, as PyTorch's "nearest" does for sizes and whole factors
   bilinear,  ///< the mean of four neighbours, weighted by how near they are
 };
 
