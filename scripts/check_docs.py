@@ -200,8 +200,8 @@ class Scanner:
             if token.text == "}":
                 return head, False
             if (len(head) == 2 and before.startswith("(") and head[0].text.isupper()
-                    and token.line > head[-1].last_line):
-                return head, False  # a macro call on a line of its own
+                    and token.text != ":" and token.line > head[-1].last_line):
+                return head, False  # a macro call on a line of its own, not a constructor's head
             if token.text == "{":
                 if not initialiser and not (init_list and not before.startswith(("(", "{"))):
                     if head and (words_have_call(head) or head[0].text in TYPES | {"extern"}):
