@@ -134,7 +134,7 @@ LOCKSTEP_MATH float log1p_host(float x) {
   const float u = 1.0f + x;
   // What 1 + x rounded away comes back to first order.
   const float lost = x - (u - 1.0f);
-  const float result = x == 0.0f ? x : log_host(u) + lost / u;  // with the sign of zero
+  const float result = with_sign_of(log_host(u) + lost / u, x);  // of -0 as well
   return u > 0.0f && u < infinity ? result : log_host(u);
 }
 
