@@ -13,15 +13,10 @@
 
 namespace lockstep::kernels {
 
-/// Counters, i32, by which the blocks of a backward see who is the last. Forward sets them to 0,
-/// and backward leaves them so. Where there are none, backward is a kernel more.
-inline constexpr std::int64_t norm_arrivals = 97;
-
 /// y = (x - mean) * rstd * weight + bias (Ba et al. 2016).
 struct LayerNormArguments {
   ArrayView y = {};
   ArrayView mean = {}, rstd = {};  ///< [n], kept for backward
-  ArrayView arrivals = {};         ///< [norm_arrivals], kept for backward; may be absent
   ArrayView x = {};
   ArrayView weight = {}, bias = {};  ///< [columns]; may be absent
   double eps = 1e-5;
@@ -51,7 +46,6 @@ struct NormByproducts {
 struct LayerNormBackwardArguments {
   ArrayView dx = {}, dweight = {}, dbias = {};  ///< each may be absent
   ArrayView dy = {}, x = {}, weight = {}, mean = {}, rstd = {};
-  ArrayView arrivals = {};  ///< as forward left them; may be absent
   bool add_dx = false, add_dweight = false, add_dbias = false;  ///< to what is there
   NormByproducts byproducts = {};  ///< those of dx only where there is a dx
 };
@@ -59,8 +53,7 @@ struct LayerNormBackwardArguments {
 /// y = x * rstd * weight with rstd = 1 / sqrt(mean(x^2) + eps) (Zhang and Sennrich 2019).
 struct RmsNormArguments {
   ArrayView y = {};
-  ArrayView rstd = {};      ///< [n], kept for backward
-  ArrayView arrivals = {};  ///< [norm_arrivals], kept for backward; may be absent
+  ArrayView rstd = {};  ///< [n], kept for backward
   ArrayView x = {};
   ArrayView weight = {};  ///< [columns]; may be absent
   double eps = 1e-5;
@@ -70,7 +63,6 @@ struct RmsNormArguments {
 struct RmsNormBackwardArguments {
   ArrayView dx = {}, dweight = {};  ///< each may be absent
   ArrayView dy = {}, x = {}, weight = {}, rstd = {};
-  ArrayView arrivals = {};                   ///< as forward left them; may be absent
   bool add_dx = false, add_dweight = false;  ///< to what is there
 };
 

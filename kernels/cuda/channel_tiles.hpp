@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
+#include "cuda/arrivals.hpp"
 #include "cuda/launch.hpp"
 #include "cuda/layout.hpp"
 #include "cuda/row_access.hpp"
-#include "cuda/scratch.hpp"
 
 /// @file
 /// How a grid goes over [N, C, ...], row-major or channels-last: a thread stays with one vector's
@@ -31,6 +32,8 @@ struct ChannelTiles {
   bool is_divided = false, is_wide = false;
   int width = 1;  ///< threads of a block side by side
   unsigned splits = 1;
+  std::int64_t rows_of_block = 0;
+  unsigned groups = 1;  ///< of a tile's blocks, by which what they leave is added up
 
   dim3 grid() const { return {static_cast<unsigned>((columns + width - 1) / width), splits, 1}; }
   dim3 block() const {
@@ -59,9 +62,8 @@ struct ChannelTiles {
  private:
   template <int at_once, class Offset, class Visit>
   __device__ void walk(const Offset& offset, const Visit& visit) const {
-    const std::int64_t share = (rows + gridDim.y - 1) / gridDim.y;
-    const std::int64_t first = blockIdx.y * share;
-    const std::int64_t last = first + share < rows ? first + share : rows;
+    const std::int64_t first = blockIdx.y * rows_of_block;
+    const std::int64_t last = first + rows_of_block < rows ? first + rows_of_block : rows;
     const std::int64_t step = blockDim.y;
     std::int64_t row = first + threadIdx.y;
     if constexpr (at_once > 1) {
@@ -79,8 +81,17 @@ struct ChannelTiles {
   }
 };
 
-/// Place of the thread within its block.
-__device__ inline unsigned tile_thread() { return threadIdx.y * blockDim.x + threadIdx.x; }
+/// Place of the thread within its block. Each call reads it anew: kept over a loop of rows, it
+/// would be the one register too many.
+__device__ inline unsigned tile_thread() {
+#if defined(__CUDACC__)
+  unsigned x, y;
+  asm volatile("mov.u32 %0, %%tid.x; mov.u32 %1, %%tid.y;" : "=r"(x), "=r"(y));
+  return y * blockDim.x + x;
+#else
+  return threadIdx.y * blockDim.x + threadIdx.x;
+#endif
+}
 
 /// The channels of a thread: those of a vector's lanes, or one.
 template <int lanes, bool is_planar>
@@ -96,6 +107,16 @@ inline unsigned splits_of(const ChannelTiles& tiles) {
   const std::int64_t most = std::min((tiles.rows + rows - 1) / rows, std::int64_t{65535});
   return static_cast<unsigned>(
       std::clamp((blocks + across - 1) / across, std::int64_t{1}, std::max(most, std::int64_t{1})));
+}
+
+/// Loads of a thread that are under way together where blocks add up what others have left.
+inline constexpr unsigned partials_at_once = 4;
+
+/// One group where its last block's threads load all at once, else the square root.
+inline unsigned groups_of(const ChannelTiles& tiles, unsigned channels_of_block) {
+  const unsigned threads = tile_threads / channels_of_block;
+  if (tiles.splits <= partials_at_once * threads) return 1;
+  return static_cast<unsigned>(std::ceil(std::sqrt(tiles.splits)));
 }
 
 /// The stride of an array's pixels, which lie in one line.
@@ -135,6 +156,9 @@ void with_channel_tiles(const ArrayView& x, const Visit& visit, const Arrays*...
     tiles.width = static_cast<int>(std::min(
         std::bit_ceil(static_cast<std::uint64_t>(tiles.columns)), std::uint64_t{warp_size}));
   tiles.splits = detail::splits_of(tiles);
+  tiles.rows_of_block = (tiles.rows + tiles.splits - 1) / tiles.splits;
+  const auto channels_of_block = static_cast<unsigned>(is_planar ? 1 : tiles.width * lanes);
+  tiles.groups = detail::groups_of(tiles, channels_of_block);
   if (lanes == 1)
     visit.template operator()<1, false>(tiles);
   else if (is_planar)
@@ -209,30 +233,79 @@ __device__ void load_coefficients(Pack<A, own_channels> (&own)[count], const Cha
     own[k][j] = shared[k * tile_threads + threadIdx.x * own_channels + static_cast<unsigned>(j)];
 }
 
-/// Adds up what the threads of a column hold, in a fixed order; thread (x, 0) has the sums. For all
-/// threads of a block.
+/// Adds up what every `width`-th thread of a block holds, in a fixed order: the first `width` of
+/// them have the sums. For all threads of a block.
 template <int count, class Value>
-__device__ void reduce_down(Value (&values)[count]) {
+__device__ void reduce_threads(Value (&values)[count], unsigned width) {
   alignas(16) __shared__ unsigned char storage[count * tile_threads * sizeof(Value)];
   Value* const shared = reinterpret_cast<Value*>(storage) + tile_thread();
   LOCKSTEP_UNROLL
   for (int j = 0; j < count; ++j) shared[j * tile_threads] = values[j];
-  for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
+  for (unsigned half = tile_threads / 2; half >= width; half /= 2) {
     __syncthreads();
-    if (threadIdx.y >= half) continue;
+    if (tile_thread() >= half) continue;
     LOCKSTEP_UNROLL
     for (int j = 0; j < count; ++j) {
-      values[j] = values[j] + shared[static_cast<unsigned>(j) * tile_threads + half * blockDim.x];
+      values[j] = values[j] + shared[static_cast<unsigned>(j) * tile_threads + half];
       shared[j * tile_threads] = values[j];
     }
   }
 }
 
-/// What each block finds for its channels, [splits, C]. `Pass::Sums` adds up what a thread sees.
-template <class Pass, int lanes, bool is_planar>
+/// What the blocks of a launch leave for its channels: [splits, C].
+template <class Value>
+struct ChannelPartials {
+  Value* data;
+  std::uint32_t* arrivals;  ///< of each tile's groups, and of the tile
+
+  /// The sum of a group's, every `groups`-th of `count`, for the first `width` threads of a block:
+  /// a channel each.
+  __device__ Value sum(const ChannelTiles& tiles, std::int64_t channel, unsigned width,
+                       unsigned group, unsigned groups, unsigned count) const {
+    constexpr unsigned at_once = detail::partials_at_once;
+    const unsigned first = group + tile_thread() / width * groups;
+    const unsigned step = tile_threads / width * groups;
+    Value values[1] = {};
+    if (channel < tiles.channels)
+      for (unsigned begin = first; begin < count; begin += at_once * step) {
+        Value loaded[at_once] = {};
+        LOCKSTEP_UNROLL
+        for (unsigned k = 0; k < at_once; ++k)
+          if (const unsigned split = begin + k * step; split < count)
+            loaded[k] = data[split * tiles.channels + channel];
+        LOCKSTEP_UNROLL
+        for (unsigned k = 0; k < at_once; ++k) values[0] = values[0] + loaded[k];
+      }
+    reduce_threads(values, width);
+    return values[0];
+  }
+
+  /// Calls `store(channel, sum of all)` once each of the tile's blocks has left its own: the last
+  /// block of a group adds up the group's, and the last of these the groups'. For all threads.
+  /// @param width channels of a tile
+  template <class Store>
+  __device__ void finish(const ChannelTiles& tiles, unsigned width, const Store& store) const {
+    const unsigned splits = gridDim.y, groups = tiles.groups, group = blockIdx.y % groups;
+    const std::int64_t channel = std::int64_t{blockIdx.x} * width + tile_thread() % width;
+    const bool stores = tile_thread() < width && channel < tiles.channels;
+    std::uint32_t* const own = arrivals + blockIdx.x * (groups == 1 ? 1 : groups + 1);
+    if (!comes_last(own[group], (splits - group + groups - 1) / groups)) return;
+    Value total = sum(tiles, channel, width, group, groups, splits);
+    if (groups > 1) {
+      if (stores) data[group * tiles.channels + channel] = total;
+      if (!comes_last(own[groups], groups)) return;
+      total = sum(tiles, channel, width, 0, 1, groups);
+    }
+    if (stores) store(channel, total);
+  }
+};
+
+/// Calls `store(channel, sum)` with what `Pass::Sums` adds up of all that the threads see.
+template <class Pass, class Store, int lanes, bool is_planar>
 __global__ void __launch_bounds__(tile_threads, tile_blocks)
-    channel_partials_kernel(LOCKSTEP_GRID_CONSTANT(ChannelTiles) tiles,
-                            LOCKSTEP_GRID_CONSTANT(Pass) pass, typename Pass::Value* partials) {
+    channel_sums_kernel(LOCKSTEP_GRID_CONSTANT(ChannelTiles) tiles,
+                        LOCKSTEP_GRID_CONSTANT(Pass) pass, LOCKSTEP_GRID_CONSTANT(Store) store,
+                        ChannelPartials<typename Pass::Value> partials) {
   constexpr int own = channels_of_thread<lanes, is_planar>;
   using Value = typename Pass::Value;
   typename Pass::template Sums<lanes, is_planar> sums(pass, tiles);
@@ -241,36 +314,19 @@ __global__ void __launch_bounds__(tile_threads, tile_blocks)
   Value values[own] = {};
   LOCKSTEP_UNROLL
   for (int j = 0; j < lanes; ++j) values[j % own] = values[j % own] + sums.value(j);
-  reduce_down(values);
-  if (threadIdx.y != 0 || tiles.column() >= tiles.columns) return;
-  Value* const to = partials + blockIdx.y * tiles.channels + tiles.column() * own;
-  LOCKSTEP_UNROLL
-  for (int j = 0; j < own; ++j) to[j] = values[j];
-}
-
-inline constexpr int finish_width = 8, finish_height = tile_threads / finish_width;
-/// Loads of a thread that are under way together.
-inline constexpr int finish_at_once = 6;
-
-/// Calls `store(channel, sum of its partials)`.
-template <class Value, class Store>
-__global__ void __launch_bounds__(tile_threads)
-    finish_channels_kernel(unsigned splits, std::int64_t channels, const Value* partials,
-                           LOCKSTEP_GRID_CONSTANT(Store) store) {
-  const std::int64_t channel = static_cast<std::int64_t>(blockIdx.x) * finish_width + threadIdx.x;
-  Value values[1] = {};
-  if (channel < channels)
-    for (unsigned first = threadIdx.y; first < splits; first += finish_at_once * finish_height) {
-      Value loaded[finish_at_once] = {};
-      LOCKSTEP_UNROLL
-      for (int k = 0; k < finish_at_once; ++k)
-        if (const unsigned split = first + k * finish_height; split < splits)
-          loaded[k] = partials[split * channels + channel];
-      LOCKSTEP_UNROLL
-      for (int k = 0; k < finish_at_once; ++k) values[0] = values[0] + loaded[k];
+  reduce_threads(values, blockDim.x);
+  const bool is_alone = gridDim.y == 1;
+  if (threadIdx.y == 0 && tiles.column() < tiles.columns) {
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < own; ++j) {
+      const std::int64_t channel = tiles.column() * own + j;
+      if (is_alone)
+        store(channel, values[j]);
+      else
+        partials.data[blockIdx.y * tiles.channels + channel] = values[j];
     }
-  reduce_down(values);
-  if (threadIdx.y == 0 && channel < channels) store(channel, values[0]);
+  }
+  if (!is_alone) partials.finish(tiles, blockDim.x * own, store);
 }
 
 /// Calls `store(channel, sum)` for each channel of arrays like `x` with what `pass` finds there.
@@ -282,14 +338,14 @@ void reduce_channels(StreamRef stream, const ArrayView& x, const Pass& pass, con
       x,
       [&]<int lanes, bool is_planar>(const ChannelTiles& tiles) {
         const auto partials = static_cast<std::size_t>(tiles.splits * tiles.channels);
-        const Scratch scratch(partials * sizeof(Value), stream);
-        auto* const data = static_cast<Value*>(scratch.data());
+        const bool is_split = tiles.splits > 1;
+        const Scratch scratch(is_split ? partials * sizeof(Value) : 0, stream);
+        std::optional<Arrivals> arrivals;
+        if (is_split) arrivals.emplace(stream);
         launch(stream, tiles.grid(), tiles.block(), 0,
-               channel_partials_kernel<Pass, lanes, is_planar>, tiles, pass, data);
-        const auto blocks =
-            static_cast<unsigned>((tiles.channels + finish_width - 1) / finish_width);
-        launch(stream, dim3(blocks), dim3(finish_width, finish_height), 0,
-               finish_channels_kernel<Value, Store>, tiles.splits, tiles.channels, data, store);
+               channel_sums_kernel<Pass, Store, lanes, is_planar>, tiles, pass, store,
+               ChannelPartials<Value>{static_cast<Value*>(scratch.data()),
+                                      is_split ? arrivals->data() : nullptr});
       },
       arrays...);
 }

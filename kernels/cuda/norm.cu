@@ -13,23 +13,16 @@ struct NormPointers {
   Y* y;
   AccumulateType<X>* mean;
   AccumulateType<X>* rstd;
-  std::uint32_t* arrivals;  // may be null
   const X* x;
   const X* weight;
   const X* bias;
   AccumulateType<X> eps;
 };
 
-/// Sets them to 0 for backward. For all threads of the launch.
-__device__ inline void clear_arrivals(std::uint32_t* arrivals) {
-  if (arrivals && global_thread() < kernels::norm_arrivals) arrivals[global_thread()] = 0;
-}
-
 template <class Group, bool centred, class X, class Y>
 __global__ void __launch_bounds__(row_threads)
     norm_kernel(std::int64_t rows, std::int64_t columns, NormPointers<X, Y> p) {
   const Group group;
-  clear_arrivals(p.arrivals);
   for (std::int64_t row = first_row<Group>(); row < rows; row += row_step<Group>()) {
     const auto statistics = functional::norm_row<centred, AccumulateType<X>>(
         group, p.y + row * columns, p.x + row * columns, p.weight, p.bias, columns, p.eps);
@@ -50,7 +43,6 @@ __global__ void __launch_bounds__(kept_block<Group, resident_threads>,
   using A = AccumulateType<X>;
   constexpr int width = Group::width, vectors = kept_elements<X> / width;
   const Group group;
-  clear_arrivals(p.arrivals);
   const auto for_each = [&](const auto& visit) { for_each_kept<vectors>(group, columns, visit); };
   Words<X, width> weight[vectors], bias[vectors], fetched[vectors];
   for_each([&](int k, std::int64_t at) {
@@ -113,7 +105,6 @@ void norm_rows(const kernels::LayerNormArguments& a, StreamRef stream) {
   const NormPointers<X, Y> pointers{.y = a.y.as<Y>(),
                                     .mean = a.mean.as<A>(),
                                     .rstd = a.rstd.as<A>(),
-                                    .arrivals = a.arrivals.as<std::uint32_t>(),
                                     .x = a.x.as<X>(),
                                     .weight = a.weight.as<X>(),
                                     .bias = a.bias.as<X>(),
@@ -147,13 +138,8 @@ void norm::layer_norm(const kernels::LayerNormArguments& a, StreamRef stream) {
 
 // RMS norm is layer norm without mean and bias, and so are its kernels.
 void norm::rms_norm(const kernels::RmsNormArguments& a, StreamRef stream) {
-  normalise({.y = a.y,
-             .rstd = a.rstd,
-             .arrivals = a.arrivals,
-             .x = a.x,
-             .weight = a.weight,
-             .eps = a.eps},
-            "rms_norm", stream);
+  normalise({.y = a.y, .rstd = a.rstd, .x = a.x, .weight = a.weight, .eps = a.eps}, "rms_norm",
+            stream);
 }
 
 }  // namespace lockstep::cuda_kernels

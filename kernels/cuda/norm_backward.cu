@@ -125,7 +125,6 @@ struct KeptWeights {
 };
 
 /// dx, and dweight and dbias or the sums for them, with each element read once.
-/// @param arrivals null: sums are left; not where there are by-products
 template <class Group, bool centred, class X, class Y, class Besides>
 __global__ void __launch_bounds__(kept_block<Group, resident_threads>,
                                   resident_threads / kept_block<Group, resident_threads>)
@@ -209,7 +208,7 @@ __global__ void __launch_bounds__(kept_block<Group, resident_threads>,
   if constexpr (has_byproducts)
     finish_sums<A>(arrivals, gradients,
                    FinishedSums<A, Besides>{{nullptr, besides.partial, columns}, besides});
-  else if (arrivals)
+  else
     finish_sums<A>(arrivals, gradients);
 }
 
@@ -271,9 +270,9 @@ void launch_one_pass(const kernels::LayerNormBackwardArguments& a, const KeptRow
       plan.by_warps
           ? norm_backward_one_pass_kernel<WideGroup<WarpGroup, lanes>, centred, X, Y, Besides>
           : norm_backward_one_pass_kernel<WideGroup<BlockGroup, lanes>, centred, X, Y, Besides>;
+  const Arrivals arrivals(stream);
   launch(stream, plan.blocks, plan.threads, 0, kernel, a.x.shape[0], a.x.shape[1],
-         gradient_pointers<X, Y>(a), partial, a.arrivals.as<std::uint32_t>(),
-         weight_gradients<X>(a), besides);
+         gradient_pointers<X, Y>(a), partial, arrivals.data(), weight_gradients<X>(a), besides);
 }
 
 /// Whether the kernel of a norm has by-products at all: not that of RMS norm, whose models have no
@@ -327,8 +326,7 @@ template <class X, class Y>
 std::optional<Summands<Y, X>> take_byproducts(const kernels::LayerNormBackwardArguments& a,
                                               const KeptRows& plan) {
   const kernels::NormByproducts& more = a.byproducts;
-  if (!more || !a.arrivals || !rows_are_wide<Y>(lanes_of<Y>, more.dx_copy.data))
-    return std::nullopt;
+  if (!more || !rows_are_wide<Y>(lanes_of<Y>, more.dx_copy.data)) return std::nullopt;
   if (!more.summand) return Summands<Y, X>{};
   if (const auto known = summands_of<Y, X>(more.parts, more, plan.blocks)) return known;
   const kernels::SummandPart whole{.columns = more.summand.shape[1], .rows = more.summand};
@@ -367,8 +365,6 @@ void backward_in_one_pass(const kernels::LayerNormBackwardArguments& a, const Ke
                                             stream);
     }
   launch_one_pass<centred, X, Y>(a, plan, partial, NoByproducts{}, stream);
-  if (!a.arrivals)
-    sum_columns<NormSums<A>>(stream, plan.blocks, columns, partial, weight_gradients<X>(a));
 }
 
 /// dweight and dbias alone, of rows of any length.
@@ -427,7 +423,6 @@ void norm::rms_norm_backward(const kernels::RmsNormBackwardArguments& a, StreamR
                       .x = a.x,
                       .weight = a.weight,
                       .rstd = a.rstd,
-                      .arrivals = a.arrivals,
                       .add_dx = a.add_dx,
                       .add_dweight = a.add_dweight},
                      "rms_norm_backward", stream);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "arguments/norm.hpp"
+#include "cuda/arrivals.hpp"
 #include "cuda/column_sums.hpp"
 #include "cuda/kept_rows.hpp"
 
@@ -11,21 +12,8 @@ namespace lockstep::cuda_kernels {
 
 /// Counters that sums of one row after another need; the others are those of the summand's tiles.
 inline constexpr unsigned row_arrivals = 33;
-inline constexpr std::int64_t most_summand_tiles = kernels::norm_arrivals - row_arrivals;
-
-/// True for all threads of the last of `blocks` blocks to come here, which sees what they wrote.
-__device__ inline bool comes_last(std::uint32_t& arrivals, unsigned blocks) {
-  bool is_last = false;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    is_last = atomicAdd(&arrivals, 1u) + 1 == blocks;
-    if (is_last) arrivals = 0;
-  }
-  if (!__syncthreads_or(is_last)) return false;
-  __threadfence();
-  return true;
-}
+inline constexpr std::int64_t most_summand_tiles = 64;
+static_assert(row_arrivals + most_summand_tiles <= stream_counters);
 
 /// One block reads what many have left: it waits for memory as seldom as registers allow.
 inline constexpr unsigned loads_at_once = 16;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -8,6 +11,7 @@
 
 #include "backend/backend.hpp"
 #include "lockstep/core/dtype.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/info.hpp"
 #include "support/closeness.hpp"
 #include "support/device_array.hpp"
@@ -66,6 +70,17 @@ class ContractTest : public ::testing::TestWithParam<Target> {
   DType statistics_dtype() const { return dtype() == DType::f64 ? DType::f64 : DType::f32; }
   const backend::Backend& backend() const { return *GetParam().backend; }
   StreamRef stream() const { return current_stream(GetParam().device); }
+
+  /// Whether kernels have set the counters of the stream back.
+  bool counters_are_zero() const {
+    DeviceRuntime& runtime = device_runtime(GetParam().device.type);
+    const std::uint32_t* const counters = runtime.counters(stream());
+    std::vector<std::uint32_t> found(counters ? stream_counters : 0);
+    runtime.copy(found.data(), counters, found.size() * sizeof(std::uint32_t), stream());
+    synchronize(stream());
+    return (counters || GetParam().device.is_cpu()) &&
+           std::ranges::count(found, 0u) == std::ssize(found);
+  }
 
   /// An array of the target's dtype.
   DeviceArray array(const Shape& shape) const { return {dtype(), shape, GetParam().device}; }

@@ -205,10 +205,11 @@ TEST_P(BatchNormContract, GradientsMatchFiniteDifferences) {
     }
 }
 
-/// Images that are worked on in many parts, with numbers of channels that fill no whole vectors.
+/// Images that are worked on in many parts, with numbers of channels that fill whole vectors or do
+/// not.
 TEST_P(BatchNormContract, LargeImagesInEitherOrder) {
-  for (const Shape& shape :
-       {Shape{3, 70, 31, 33}, Shape{2, 300, 9, 20}, Shape{3, 5, 90, 91}, Shape{2, 2, 260, 261}})
+  for (const Shape& shape : {Shape{3, 70, 31, 33}, Shape{2, 300, 9, 20}, Shape{3, 128, 20, 11},
+                             Shape{3, 5, 90, 91}, Shape{2, 2, 260, 261}})
     for (const bool channels_last : {true, false}) {
       const Strides strides =
           channels_last ? channels_last_strides(shape) : contiguous_strides(shape);
@@ -257,6 +258,7 @@ TEST_P(BatchNormContract, LargeImagesInEitherOrder) {
       EXPECT_TRUE(close(dx.get(), expected, loose()));
       EXPECT_TRUE(close(dbias.get(), sums, 10 * tight()));
       EXPECT_TRUE(close(dweight.get(), product_sums, 10 * tight()));
+      EXPECT_TRUE(counters_are_zero());
     }
 }
 

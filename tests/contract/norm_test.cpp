@@ -241,34 +241,32 @@ TEST_P(NormContract, GradientsDoNotDependOnThreads) {
 }
 
 // On a GPU the last block adds up what the others have left, of fewer blocks than it adds at once
-// and of more: the bits are those of a kernel that does it afterwards.
-TEST_P(NormContract, CountersOfForwardChangeNoBitOfBackward) {
+// and of more. The driver's own stream has no counters: there they are cleared for the call.
+TEST_P(NormContract, BackwardLeavesTheCountersOfItsStreamAtZero) {
   for (const std::int64_t n : {70, 1300}) {
     const std::int64_t width = 104;
     const auto x = array({n, width}).randomize(1), dy = array({n, width}).randomize(2);
     const auto y = array({n, width}), mean = statistics({n}), rstd = statistics({n});
-    auto arrivals = array(DType::i32, {kernels::norm_arrivals});
-    arrivals.set(Values(kernels::norm_arrivals,
-                        GetParam().device.is_cuda() ? 7.0 : 0.0));  // a CPU counts nothing
-    family().layer_norm({.y = y, .mean = mean, .rstd = rstd, .arrivals = arrivals, .x = x},
-                        stream());
-    const auto backward = [&](const ArrayView& counters) {
+    family().layer_norm({.y = y, .mean = mean, .rstd = rstd, .x = x}, stream());
+    synchronize(stream());
+    const auto backward = [&](StreamRef on) {
       const auto dx = array({n, width}), dweight = array({width}), dbias = array({width});
+      synchronize(stream());  // the arrays are there
       family().layer_norm_backward({.dx = dx,
                                     .dweight = dweight,
                                     .dbias = dbias,
                                     .dy = dy,
                                     .x = x,
                                     .mean = mean,
-                                    .rstd = rstd,
-                                    .arrivals = counters},
-                                   stream());
+                                    .rstd = rstd},
+                                   on);
+      synchronize(on);
       return std::tuple(dx.get(), dweight.get(), dbias.get());
     };
-    const auto expected = backward({});
+    const auto expected = backward({GetParam().device});
     for (int repetition = 0; repetition < 2; ++repetition) {
-      EXPECT_EQ(backward(arrivals), expected);
-      EXPECT_EQ(arrivals.get(), Values(kernels::norm_arrivals, 0.0));
+      EXPECT_EQ(backward(stream()), expected);
+      EXPECT_TRUE(counters_are_zero());
     }
   }
 }
@@ -285,29 +283,26 @@ Values added(Values a, const Values& b) {
   return a;
 }
 
-// Of rows that a warp keeps, and a block; of summands of one tile and of several, with an end.
+// Of rows that a warp keeps, and a block, and of odd ones, whose by-products are computed apart; of
+// summands of one tile and of several, with an end.
 TEST_P(NormContract, ByproductsAreThoseOfTheArraysAndChangeNoOtherBit) {
   std::vector<DType> results = {dtype()};
   if (dtype() == DType::f32) results.insert(results.end(), {DType::bf16, DType::f16});
   for (const DType result : results)
     for (const auto& [n, width, summed] :
-         {std::array<std::int64_t, 3>{130, 104, 40}, {70, 1000, 600}}) {
+         {std::array<std::int64_t, 3>{130, 104, 40}, {70, 1000, 600}, {90, 61, 24}}) {
       const std::int64_t m = 300;
       const auto x = array({n, width}).randomize(1), weight = array({width}).randomize(2);
       const auto dy = array(result, {n, width}).randomize(3);
       const auto summand = array(result, {m, summed}).randomize(4);
       const auto y = array(result, {n, width});
       const auto mean = statistics({n}), rstd = statistics({n});
-      auto arrivals = array(DType::i32, {kernels::norm_arrivals});
-      arrivals.set(Values(kernels::norm_arrivals, 0.0));
-      family().layer_norm(
-          {.y = y, .mean = mean, .rstd = rstd, .arrivals = arrivals, .x = x, .weight = weight},
-          stream());
+      family().layer_norm({.y = y, .mean = mean, .rstd = rstd, .x = x, .weight = weight}, stream());
       struct Results {
         Values dx, dweight, dbias, dx_sums, dx_totals, dx_copy, sums;
         bool operator==(const Results&) const = default;
       };
-      const auto backward = [&](bool besides, bool counted) {
+      const auto backward = [&](bool besides) {
         const auto dx = array({n, width}).randomize(5);
         const auto dweight = array({width}), dbias = array({width});
         const auto dx_sums = array({width}).randomize(6), sums = array({summed}).randomize(7);
@@ -330,7 +325,6 @@ TEST_P(NormContract, ByproductsAreThoseOfTheArraysAndChangeNoOtherBit) {
                                       .weight = weight,
                                       .mean = mean,
                                       .rstd = rstd,
-                                      .arrivals = counted ? ArrayView(arrivals) : ArrayView(),
                                       .add_dx = true,
                                       .byproducts = byproducts},
                                      stream());
@@ -342,7 +336,7 @@ TEST_P(NormContract, ByproductsAreThoseOfTheArraysAndChangeNoOtherBit) {
                        byproducts.dx_copy ? dx_copy.get() : Values(),
                        sums.get()};
       };
-      const Results without = backward(false, true), with = backward(true, true);
+      const Results without = backward(false), with = backward(true);
       EXPECT_EQ(with.dx, without.dx);
       EXPECT_EQ(with.dweight, without.dweight);
       EXPECT_EQ(with.dbias, without.dbias);
@@ -357,11 +351,8 @@ TEST_P(NormContract, ByproductsAreThoseOfTheArraysAndChangeNoOtherBit) {
         copy.set(with.dx);
         EXPECT_EQ(with.dx_copy, copy.get());
       }
-      EXPECT_EQ(arrivals.get(), Values(kernels::norm_arrivals, 0.0));
-      EXPECT_EQ(backward(true, true), with);
-      const Results apart = backward(true, false);
-      EXPECT_EQ(apart.dx, with.dx);
-      EXPECT_TRUE(close(apart.sums, with.sums, tolerance(256)));
+      EXPECT_TRUE(counters_are_zero());
+      EXPECT_EQ(backward(true), with);
     }
 }
 
@@ -372,9 +363,7 @@ TEST_P(NormContract, SumsOfASummandMayFollowFromLess) {
   const auto x = array({n, width}).randomize(1), dy = array({n, width}).randomize(2);
   const auto y = array({n, width}), few = array({r, k}).randomize(3);
   const auto mean = statistics({n}), rstd = statistics({n}), weights = statistics({r}).randomize(4);
-  auto arrivals = array(DType::i32, {kernels::norm_arrivals});
-  arrivals.set(Values(kernels::norm_arrivals, 0.0));
-  family().layer_norm({.y = y, .mean = mean, .rstd = rstd, .arrivals = arrivals, .x = x}, stream());
+  family().layer_norm({.y = y, .mean = mean, .rstd = rstd, .x = x}, stream());
   const Values random = array({m, k}).randomize(5).get(), terms = few.get();
   const Values factors = weights.get();
   Values all;
@@ -399,7 +388,6 @@ TEST_P(NormContract, SumsOfASummandMayFollowFromLess) {
          .x = x,
          .mean = mean,
          .rstd = rstd,
-         .arrivals = arrivals,
          .byproducts = {.summand = summand,
                         .sums = sums,
                         .parts = {{{.columns = k, .rows = own},
@@ -410,7 +398,7 @@ TEST_P(NormContract, SumsOfASummandMayFollowFromLess) {
     const Values found = column_sums(summand.get(), 3 * k);
     EXPECT_TRUE(close(sums.get(), adds ? added(held, found) : found,
                       tolerance(256) + rounding(dtype()) * 16));
-    EXPECT_EQ(arrivals.get(), Values(kernels::norm_arrivals, 0.0));
+    EXPECT_TRUE(counters_are_zero());
   }
 }
 

@@ -150,5 +150,28 @@ TEST_F(CudaRuntimeGpu, ComputesOnOneStreamOfItsOwnForAllThreads) {
   EXPECT_NE(stream, Stream(cuda(0)).ref());
 }
 
+// A stream that is given out again still has what its kernels left: zeros.
+TEST_F(CudaRuntimeGpu, StreamsHaveCountersOfTheirOwn) {
+  DeviceRuntime& runtime = device_runtime(DeviceType::cuda);
+  std::uint32_t* const shared = runtime.counters(default_stream(cuda(0)));
+  ASSERT_NE(shared, nullptr);
+  StreamRef former;
+  {
+    const Stream stream(cuda(0));
+    former = stream;
+    std::uint32_t* const own = runtime.counters(stream);
+    EXPECT_NE(own, shared);
+    std::vector<std::uint32_t> counters(stream_counters, 1);
+    runtime.copy(counters.data(), own, stream_counters * sizeof(std::uint32_t), stream);
+    stream.synchronize();
+    EXPECT_EQ(counters, std::vector<std::uint32_t>(stream_counters, 0));
+    EXPECT_EQ(runtime.counters(stream), own);
+  }
+  const Stream again(cuda(0));
+  EXPECT_EQ(again.ref(), former);
+  EXPECT_NE(runtime.counters(again), nullptr);
+  EXPECT_EQ(runtime.counters({cuda(0)}), nullptr) << "of the driver's legacy default stream";
+}
+
 }  // namespace
 }  // namespace lockstep

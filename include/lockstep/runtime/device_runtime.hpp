@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,9 @@
 /// written against it, so that a fake one can test their logic with no GPU.
 
 namespace lockstep {
+
+/// Numbers that a stream has for its kernels.
+inline constexpr std::size_t stream_counters = 1024;
 
 /// What lockstep asks of a kind of device. All functions may be called from any thread; failures
 /// throw the device library's error.
@@ -37,6 +41,10 @@ class DeviceRuntime {
   virtual void destroy_stream(StreamRef stream) noexcept = 0;
   /// Blocks the host until all work queued on the stream is done.
   virtual void synchronize(StreamRef stream) = 0;
+  /// `stream_counters` numbers on the device for the kernels of a stream that `create_stream` or
+  /// `default_stream` gave. They are 0 whenever a kernel begins: one that counts in them sets them
+  /// back. Null for other streams, and for those that join a captured step.
+  virtual std::uint32_t* counters(StreamRef /*stream*/) { return nullptr; }
 
   /// An event of the device for the caller alone, who destroys it; only one made with `timing` can
   /// be asked for elapsed time. It may be one that was destroyed before: until it is recorded, what

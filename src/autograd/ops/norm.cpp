@@ -59,18 +59,6 @@ DType result_dtype(const Tensor& x, NormResult result) {
   return is_lower ? thread_modes.autocast_dtype[device] : x.dtype();
 }
 
-/// What backward's blocks are counted in; undefined where there is none, or nothing to count.
-Tensor make_arrivals(bool records, const Tensor& x) {
-  if (!records || !x.device().is_cuda() || x.numel() == 0) return {};
-  return empty({kernels::norm_arrivals}, {DType::i32, x.device()});
-}
-
-/// The counters for a backward on the stream of the forward, absent elsewhere: two backwards of one
-/// graph on two streams would count in them at once.
-ArrayView arrivals_on(StreamRef stream, StreamRef of_forward, const SavedTensor& arrivals) {
-  return stream.handle == of_forward.handle ? view_or_absent(arrivals.get()) : ArrayView();
-}
-
 kernels::NormByproducts views_of(const GradientByproducts& more, std::int64_t columns) {
   kernels::NormByproducts views{.dx_sums = view_or_absent(more.dx_sums.tensor),
                                 .dx_totals = view_or_absent(more.dx_totals),
@@ -95,8 +83,7 @@ struct LayerNormBackward {
   static constexpr bool sums_columns = true;
   Shape normalized_shape;
   std::int64_t columns;
-  SavedTensor x, weight, mean, rstd, arrivals;
-  StreamRef stream;
+  SavedTensor x, weight, mean, rstd;
 
   void operator()(const Tensor& dy_in, InputGradients& inputs) const {
     const Tensor &input = x.get(), &scale = weight.get();
@@ -110,21 +97,19 @@ struct LayerNormBackward {
       if (norms_sum_biases(dy) && (dweight.tensor.defined() || dbias.tensor.defined()))
         more = inputs.byproducts(0, normalized_shape.size() == 1 ? dx.tensor : Tensor(),
                                  input.options(), dy.dtype());
-      backend_of(dy).norm.layer_norm_backward(
-          {.dx = rows_or_absent(dx.tensor, columns),
-           .dweight = flat_view(dweight.tensor),
-           .dbias = flat_view(dbias.tensor),
-           .dy = as_rows(dy, columns).view(),
-           .x = as_rows(input, columns).view(),
-           .weight = flat_view(scale),
-           .mean = mean.get().view(),
-           .rstd = rstd.get().view(),
-           .arrivals = arrivals_on(stream_of(dy), stream, arrivals),
-           .add_dx = dx.accumulate,
-           .add_dweight = dweight.accumulate,
-           .add_dbias = dbias.accumulate,
-           .byproducts = views_of(more, columns)},
-          stream_of(dy));
+      backend_of(dy).norm.layer_norm_backward({.dx = rows_or_absent(dx.tensor, columns),
+                                               .dweight = flat_view(dweight.tensor),
+                                               .dbias = flat_view(dbias.tensor),
+                                               .dy = as_rows(dy, columns).view(),
+                                               .x = as_rows(input, columns).view(),
+                                               .weight = flat_view(scale),
+                                               .mean = mean.get().view(),
+                                               .rstd = rstd.get().view(),
+                                               .add_dx = dx.accumulate,
+                                               .add_dweight = dweight.accumulate,
+                                               .add_dbias = dbias.accumulate,
+                                               .byproducts = views_of(more, columns)},
+                                              stream_of(dy));
     });
   }
 };
@@ -140,21 +125,19 @@ Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tenso
   const Tensor rows = as_rows(x, columns);
   const TensorOptions statistics{statistics_dtype(x.dtype()), x.device()};
   const Tensor mean = empty({rows.size(0)}, statistics), rstd = empty({rows.size(0)}, statistics);
-  const Tensor arrivals = make_arrivals(call.recording(), x);
   Tensor y = empty(x.shape(), {result_dtype(x, result), x.device()});
   backend_of(x).norm.layer_norm({.y = as_rows(y, columns).view(),
                                  .mean = mean.view(),
                                  .rstd = rstd.view(),
-                                 .arrivals = view_or_absent(arrivals),
                                  .x = rows.view(),
                                  .weight = flat_view(weight),
                                  .bias = flat_view(bias),
                                  .eps = eps},
                                 stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, LayerNormBackward{normalized_shape, columns, SavedTensor(x),
-                                          SavedTensor(weight), SavedTensor(mean), SavedTensor(rstd),
-                                          SavedTensor(arrivals), stream_of(x)});
+  return call.record(
+      y, LayerNormBackward{normalized_shape, columns, SavedTensor(x), SavedTensor(weight),
+                           SavedTensor(mean), SavedTensor(rstd)});
 }
 
 Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,
@@ -165,11 +148,9 @@ Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor&
   const Tensor x = call.dense(0), weight = call.dense(1);
   const Tensor rows = as_rows(x, columns);
   const Tensor rstd = empty({rows.size(0)}, {statistics_dtype(x.dtype()), x.device()});
-  const Tensor arrivals = make_arrivals(call.recording(), x);
   Tensor y = empty(x.shape(), {result_dtype(x, result), x.device()});
   backend_of(x).norm.rms_norm({.y = as_rows(y, columns).view(),
                                .rstd = rstd.view(),
-                               .arrivals = view_or_absent(arrivals),
                                .x = rows.view(),
                                .weight = flat_view(weight),
                                .eps = eps},
@@ -177,25 +158,22 @@ Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor&
   if (!call.recording()) return y;
   return call.record(
       y, [normalized_shape, columns, x = SavedTensor(x), weight = SavedTensor(weight),
-          rstd = SavedTensor(rstd), arrivals = SavedTensor(arrivals),
-          stream = stream_of(x)](const Tensor& dy_in, InputGradients& inputs) {
+          rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor &input = x.get(), &scale = weight.get();
         const Tensor dy = dy_in.contiguous();
         const std::array<GradientPart, 2> parts{
             {{1, normalized_shape, input.options()}, {0, input.shape(), input.options()}}};
         inputs.write_together(parts, [&](const std::array<GradientTarget, 2>& targets) {
           const auto& [dweight, dx] = targets;
-          backend_of(dy).norm.rms_norm_backward(
-              {.dx = rows_or_absent(dx.tensor, columns),
-               .dweight = flat_view(dweight.tensor),
-               .dy = as_rows(dy, columns).view(),
-               .x = as_rows(input, columns).view(),
-               .weight = flat_view(scale),
-               .rstd = rstd.get().view(),
-               .arrivals = arrivals_on(stream_of(dy), stream, arrivals),
-               .add_dx = dx.accumulate,
-               .add_dweight = dweight.accumulate},
-              stream_of(dy));
+          backend_of(dy).norm.rms_norm_backward({.dx = rows_or_absent(dx.tensor, columns),
+                                                 .dweight = flat_view(dweight.tensor),
+                                                 .dy = as_rows(dy, columns).view(),
+                                                 .x = as_rows(input, columns).view(),
+                                                 .weight = flat_view(scale),
+                                                 .rstd = rstd.get().view(),
+                                                 .add_dx = dx.accumulate,
+                                                 .add_dweight = dweight.accumulate},
+                                                stream_of(dy));
         });
       });
 }

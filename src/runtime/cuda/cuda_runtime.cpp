@@ -10,6 +10,7 @@
 #include "runtime/cuda/stream_reserve.hpp"
 #include "runtime/cuda/version_text.hpp"
 #include "runtime/runtimes.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep {
 namespace {
@@ -89,6 +90,12 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   void destroy_stream(StreamRef stream) noexcept override { streams_.release(stream); }
+
+  std::uint32_t* counters(StreamRef stream) override {
+    // Launches of a graph are not in the order of other streams that have a part in it.
+    const StepRecording* const step = StepRecording::current();
+    return step && step->stream() != stream ? nullptr : streams_.counters(stream);
+  }
 
   void synchronize(StreamRef stream) override {
     const CudaDeviceGuard guard(stream.device.index);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -22,6 +23,8 @@ class StreamReserve {
   /// @throws CudaError where the driver refuses a stream.
   StreamRef acquire(Device device, StreamPriority priority);
   void release(StreamRef stream) noexcept;
+  /// The counters of a stream from here; null for others, and where there was no memory for them.
+  std::uint32_t* counters(StreamRef stream);
 
  private:
   struct Kind {
@@ -30,9 +33,14 @@ class StreamReserve {
     friend auto operator<=>(const Kind&, const Kind&) = default;
   };
 
+  struct Made {
+    Kind kind;
+    std::uint32_t* counters;
+  };
+
   std::mutex mutex_;
   std::map<Kind, std::vector<void*>> idle_;
-  std::map<void*, Kind> kinds_;  // of all streams ever made
+  std::map<void*, Made> made_;  // all streams ever
 };
 
 }  // namespace lockstep
