@@ -81,18 +81,6 @@ struct ChannelTiles {
   }
 };
 
-/// Place of the thread within its block. Each call reads it anew: kept over a loop of rows, it
-/// would be the one register too many.
-__device__ inline unsigned tile_thread() {
-#if defined(__CUDACC__)
-  unsigned x, y;
-  asm volatile("mov.u32 %0, %%tid.x; mov.u32 %1, %%tid.y;" : "=r"(x), "=r"(y));
-  return y * blockDim.x + x;
-#else
-  return threadIdx.y * blockDim.x + threadIdx.x;
-#endif
-}
-
 /// The channels of a thread: those of a vector's lanes, or one.
 template <int lanes, bool is_planar>
 inline constexpr int channels_of_thread = is_planar ? 1 : lanes;
@@ -219,11 +207,11 @@ __device__ void load_coefficients(Pack<A, own_channels> (&own)[count], const Cha
   alignas(16) __shared__ unsigned char storage[count * tile_threads * sizeof(A)];
   A* const shared = reinterpret_cast<A*>(storage);
   const std::int64_t of_block = static_cast<std::int64_t>(blockDim.x) * own_channels;
-  const std::int64_t channel = blockIdx.x * of_block + tile_thread();
-  if (tile_thread() < of_block && channel < tiles.channels) {
+  const std::int64_t channel = blockIdx.x * of_block + thread_of_block();
+  if (thread_of_block() < of_block && channel < tiles.channels) {
     const Pack<A, static_cast<int>(count)> found = find(channel);
     for (std::size_t k = 0; k < count; ++k)
-      shared[k * tile_threads + tile_thread()] = found[static_cast<int>(k)];
+      shared[k * tile_threads + thread_of_block()] = found[static_cast<int>(k)];
   }
   __syncthreads();
   if (tiles.column() >= tiles.columns) return;
@@ -238,12 +226,12 @@ __device__ void load_coefficients(Pack<A, own_channels> (&own)[count], const Cha
 template <int count, class Value>
 __device__ void reduce_threads(Value (&values)[count], unsigned width) {
   alignas(16) __shared__ unsigned char storage[count * tile_threads * sizeof(Value)];
-  Value* const shared = reinterpret_cast<Value*>(storage) + tile_thread();
+  Value* const shared = reinterpret_cast<Value*>(storage) + thread_of_block();
   LOCKSTEP_UNROLL
   for (int j = 0; j < count; ++j) shared[j * tile_threads] = values[j];
   for (unsigned half = tile_threads / 2; half >= width; half /= 2) {
     __syncthreads();
-    if (tile_thread() >= half) continue;
+    if (thread_of_block() >= half) continue;
     LOCKSTEP_UNROLL
     for (int j = 0; j < count; ++j) {
       values[j] = values[j] + shared[static_cast<unsigned>(j) * tile_threads + half];
@@ -263,7 +251,7 @@ struct ChannelPartials {
   __device__ Value sum(const ChannelTiles& tiles, std::int64_t channel, unsigned width,
                        unsigned group, unsigned groups, unsigned count) const {
     constexpr unsigned at_once = detail::partials_at_once;
-    const unsigned first = group + tile_thread() / width * groups;
+    const unsigned first = group + thread_of_block() / width * groups;
     const unsigned step = tile_threads / width * groups;
     Value values[1] = {};
     if (channel < tiles.channels)
@@ -286,8 +274,8 @@ struct ChannelPartials {
   template <class Store>
   __device__ void finish(const ChannelTiles& tiles, unsigned width, const Store& store) const {
     const unsigned splits = gridDim.y, groups = tiles.groups, group = blockIdx.y % groups;
-    const std::int64_t channel = std::int64_t{blockIdx.x} * width + tile_thread() % width;
-    const bool stores = tile_thread() < width && channel < tiles.channels;
+    const std::int64_t channel = std::int64_t{blockIdx.x} * width + thread_of_block() % width;
+    const bool stores = thread_of_block() < width && channel < tiles.channels;
     std::uint32_t* const own = arrivals + blockIdx.x * (groups == 1 ? 1 : groups + 1);
     if (!comes_last(own[group], (splits - group + groups - 1) / groups)) return;
     Value total = sum(tiles, channel, width, group, groups, splits);

@@ -22,6 +22,18 @@ inline constexpr int warp_size = 32;
 #define LOCKSTEP_GRID_CONSTANT(...) const __VA_ARGS__&
 #endif
 
+/// Place of the thread within its block of two dimensions. Each call reads it anew: kept over a
+/// loop of rows, it may be the one register too many.
+__device__ inline unsigned thread_of_block() {
+#if defined(__CUDA_ARCH__)
+  unsigned x, y;
+  asm volatile("mov.u32 %0, %%tid.x; mov.u32 %1, %%tid.y;" : "=r"(x), "=r"(y));
+  return y * blockDim.x + x;
+#else
+  return threadIdx.y * blockDim.x + threadIdx.x;
+#endif
+}
+
 /// A stream, and the line that queues a kernel on it.
 struct LaunchStream {
   StreamRef stream;

@@ -128,6 +128,13 @@ std::chrono::steady_clock::duration GroupRegistry::longest_running() noexcept {
   return longest;
 }
 
+void GroupRegistry::look_after_all() noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;
+  for (const auto& [key, group] : groups_)
+    if (group.member) group.member->look_after();
+}
+
 // Without the mutex: what is under way may wait for news.
 void GroupRegistry::leave_all() noexcept {
   std::unique_lock lock(mutex_);

@@ -66,6 +66,9 @@ class GroupMember {
   /// How long the operation has run that is under way, beside other ranks; zero if none is, or
   /// nobody knows. Must not wait.
   virtual std::chrono::steady_clock::duration running_for() const noexcept { return {}; }
+  /// Every half a second or so, from a thread that nothing holds up: ends the group if its own
+  /// thread, which should, has been kept from it for too long. Must not wait.
+  virtual void look_after() noexcept {}
 
  protected:
   ~GroupMember() = default;
@@ -93,6 +96,9 @@ class GroupRegistry {
   /// How long the oldest operation has run that is under way here. Does not wait: zero while
   /// somebody else has the registry.
   std::chrono::steady_clock::duration longest_running() noexcept;
+  /// Has each member looked after. Does not wait: nothing happens while somebody else has the
+  /// registry.
+  void look_after_all() noexcept;
   /// Leaves all groups, whoever still owns them; parts before the group they are of.
   void leave_all() noexcept;
 

@@ -43,7 +43,8 @@ class DeviceRuntime {
   virtual void synchronize(StreamRef stream) = 0;
   /// `stream_counters` numbers on the device for the kernels of a stream that `create_stream` or
   /// `default_stream` gave. They are 0 whenever a kernel begins: one that counts in them sets them
-  /// back. Null for other streams, and for those that join a captured step.
+  /// back. Null for other streams, and while one is captured other than by the step that runs on
+  /// it.
   virtual std::uint32_t* counters(StreamRef /*stream*/) { return nullptr; }
 
   /// An event of the device for the caller alone, who destroys it; only one made with `timing` can

@@ -167,6 +167,7 @@ void ControlChannel::keep_alive() {
   last_turn_ = now;
   if (now >= next_heartbeat_) {
     next_heartbeat_ = now + heartbeat_interval;
+    if (handlers_.on_heartbeat) handlers_.on_heartbeat();
     broadcast({MessageType::heartbeat, running_seconds()}, -1);
     if (is_report_asked_for() && handlers_.on_stall) handlers_.on_stall({});
     if (bootstrap_.rank() == 0 && stall_time_.count() > 0) check_stall();

@@ -37,6 +37,8 @@ struct ControlHandlers {
   std::function<void(const std::string& news)> on_news;
   /// Rank 0: with what another rank gave to `send_signatures`.
   std::function<void(int rank, std::string_view batch)> on_signatures;
+  /// Every half a second. Must not wait.
+  std::function<void()> on_heartbeat = nullptr;
   /// How long the oldest operation of this rank has run. Must not wait.
   std::function<std::chrono::steady_clock::duration()> running_for = nullptr;
   /// When ranks have been in one operation for long: rank 0 with a line that says who is behind.

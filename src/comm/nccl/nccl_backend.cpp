@@ -1,5 +1,6 @@
 #include "comm/nccl/nccl_backend.hpp"
 
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 
@@ -86,9 +87,14 @@ std::string refusal(const Bootstrap&, Device device) {
   return device.is_cuda() ? "" : "it works on GPUs";
 }
 
+// NCCL would register what captured collectives use with the network, and takes that back some
+// calls after their graph has ended, when its memory may have gone.
+void keep_nccl_from_registering_graphs() { setenv("NCCL_GRAPH_REGISTER", "0", 0); }
+
 std::unique_ptr<CommunicatorBackend> make(WorldPlan&& plan) {
   Bootstrap& bootstrap = plan.bootstrap;
   LaunchOrder::ask_nccl_for_it();
+  keep_nccl_from_registering_graphs();
   ncclUniqueId id{};
   std::string bytes;
   // An empty id tells the others that rank 0 has none, so that nobody waits for it.

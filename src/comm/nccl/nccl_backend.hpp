@@ -61,6 +61,7 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   void job_failed(const std::string& reason) noexcept override;
   void leave() noexcept override;
   NcclGroup::Clock::duration running_for() const noexcept override;
+  void look_after() noexcept override;
 
   /// The operations of this backend in a captured step.
   struct Captured;
@@ -119,7 +120,16 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   std::deque<WorkPtr> in_flight_;
   // The first of them, by the last look; the clock's zero: none.
   std::atomic<NcclGroup::Clock::time_point> running_since_{NcclGroup::Clock::time_point()};
-  std::chrono::steady_clock::time_point last_look_ = std::chrono::steady_clock::now();  // at them
+  std::atomic<NcclGroup::Clock::time_point> last_look_{NcclGroup::Clock::now()};  // at them
+  std::atomic<std::chrono::milliseconds> longest_timeout_{std::chrono::milliseconds(0)};
+
+  // What the control channel's thread has seen of the monitor: its last look, and for how long
+  // none.
+  struct Silence {
+    NcclGroup::Clock::time_point last_look, turn;
+    NcclGroup::Clock::duration length;
+  };
+  Silence silence_{};
   EndedOperations<NcclWork> ended_;
   Departures departures_;
 

@@ -61,7 +61,7 @@ void NcclBackend::announce_failure() {
 // The device is not asked here: a call that waits for what hangs may keep the driver to itself.
 std::string NcclBackend::as_of() const {
   const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(
-      std::chrono::steady_clock::now() - last_look_);
+      std::chrono::steady_clock::now() - last_look_.load());
   return age < 2 * monitor_period ? "" : std::to_string(age.count()) + " ms ago ";
 }
 
@@ -180,6 +180,24 @@ NcclGroup::Clock::duration NcclBackend::running_for() const noexcept {
   const auto since = running_since_.load(std::memory_order_relaxed);
   if (since == NcclGroup::Clock::time_point() || group_->has_failed()) return {};
   return NcclGroup::Clock::now() - since;
+}
+
+// The monitor looks every 50 ms, unless the driver keeps it: then another call has it, which waits
+// for what hangs, and nobody else would see that the time is over. The device is not asked here.
+void NcclBackend::look_after() noexcept {
+  constexpr NcclGroup::Clock::duration longest_turn = std::chrono::seconds(1);  // when not stopped
+  constexpr NcclGroup::Clock::duration precedence = std::chrono::seconds(5);    // the monitor's
+  const auto now = NcclGroup::Clock::now(), look = last_look_.load();
+  const auto turn = std::min(now - std::exchange(silence_.turn, now), longest_turn);
+  const bool has_looked = look != std::exchange(silence_.last_look, look);
+  silence_.length =
+      has_looked || StepRecording::is_any_open() ? turn.zero() : silence_.length + turn;
+  if (has_left_ || silence_.length < longest_timeout_.load() + precedence) return;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(silence_.length).count();
+  group_->abort(Failure::timeout("rank " + std::to_string(rank()) + " of " + name() +
+                                 ": the driver of its device has not answered for " +
+                                 std::to_string(seconds) +
+                                 " s, so it is in a call that waits for an operation that hangs"));
 }
 
 // The monitor acts on it, once what the others did join has ended.

@@ -88,6 +88,7 @@ void NcclBackend::begin_watch(const WorkPtr& work) {
   const std::lock_guard lock(mutex_);
   limit_wait_for_the_gone(*work);
   in_flight_.push_back(work);
+  longest_timeout_ = std::max(longest_timeout_.load(), work->timeout());
   if (const auto last = work->collective()) begun_ = *last + 1;
 }
 

@@ -77,6 +77,7 @@ void Session::State::connect(std::chrono::milliseconds heartbeat_timeout,
           .on_news = [&groups](const std::string& news) { groups.receive(news); },
           .on_signatures = [this](int rank,
                                   std::string_view batch) { comparison_->take(batch, rank); },
+          .on_heartbeat = [&groups] { groups.look_after_all(); },
           .running_for = [&groups] { return groups.longest_running(); },
           .on_stall = [this](const std::string& text) { on_stall(text); }},
       heartbeat_timeout, stall_time);

@@ -92,9 +92,14 @@ class CudaRuntime final : public DeviceRuntime {
   void destroy_stream(StreamRef stream) noexcept override { streams_.release(stream); }
 
   std::uint32_t* counters(StreamRef stream) override {
-    // Launches of a graph are not in the order of other streams that have a part in it.
+    std::uint32_t* const counters = streams_.counters(stream);
+    // Launches of a graph are in no order with the work of streams that had a part in it. That of a
+    // step is never launched beside its own stream's.
     const StepRecording* const step = StepRecording::current();
-    return step && step->stream() != stream ? nullptr : streams_.counters(stream);
+    if (!counters || (step && step->stream() == stream)) return counters;
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    LOCKSTEP_CUDA_CALL(cudaStreamIsCapturing, native(stream), &status);
+    return status == cudaStreamCaptureStatusNone ? counters : nullptr;
   }
 
   void synchronize(StreamRef stream) override {

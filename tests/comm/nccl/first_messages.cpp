@@ -1,12 +1,12 @@
 #include "comm/nccl/first_messages.hpp"
 
-#include <chrono>
 #include <cstdio>
 #include <span>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
+#include "comm/nccl/job_parts.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/runtime/stream.hpp"
@@ -19,19 +19,6 @@ namespace {
 
 Tensor filled(const Session& session, double value) {
   return full({64}, value, {.dtype = DType::f32, .device = session.device()});
-}
-
-comm::Buffer buffer_of(const Tensor& x) { return {x.data_ptr(), x.numel(), x.dtype()}; }
-
-void sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
-
-// Tests measure from here how soon the job ends.
-void note_event() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  std::printf(
-      "event at %lld ms\n",
-      static_cast<long long>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()));
-  std::fflush(stdout);
 }
 
 // Sends this rank's number and receives the other's, as a batch on rank 0, one by one on rank 1.

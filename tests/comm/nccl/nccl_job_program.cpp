@@ -17,6 +17,7 @@
 #include <cuda_runtime_api.h>
 
 #include "comm/nccl/first_messages.hpp"
+#include "comm/nccl/job_parts.hpp"
 #include "comm/nccl/stubborn_nccl.hpp"
 #include "lockstep/comm/memory.hpp"
 #include "lockstep/comm/session.hpp"
@@ -27,6 +28,9 @@
 namespace {
 
 namespace ls = lockstep;
+using ls::testing::buffer_of;
+using ls::testing::note_event;
+using ls::testing::sleep;
 using ls::testing::StubbornNccl;
 using Clock = std::chrono::steady_clock;
 
@@ -34,19 +38,6 @@ StubbornNccl& nccl() { return StubbornNccl::instance(); }
 
 ls::Tensor ones(const ls::Session& session, std::int64_t count = 64) {
   return ls::ones({count}, {.dtype = ls::DType::f32, .device = session.device()});
-}
-
-ls::comm::Buffer buffer_of(const ls::Tensor& x) { return {x.data_ptr(), x.numel(), x.dtype()}; }
-
-void sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
-
-// Tests measure from here how soon the job ends.
-void note_event() {
-  const auto now = Clock::now().time_since_epoch();
-  std::printf(
-      "event at %lld ms\n",
-      static_cast<long long>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()));
-  std::fflush(stdout);
 }
 
 void stop_if(bool is_stopped) {
@@ -223,9 +214,12 @@ int use_two_groups(ls::Session& session) {
   first.synchronize();
   second.synchronize();
   const char* const implicit = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
-  std::printf("rank %d began the one called %s first, with NCCL_LAUNCH_ORDER_IMPLICIT=%s\n",
-              session.rank(), first.times()->started < second.times()->started ? "first" : "second",
-              implicit ? implicit : "");
+  const char* const graphs = std::getenv("NCCL_GRAPH_REGISTER");
+  std::printf(
+      "rank %d began the one called %s first, with NCCL_LAUNCH_ORDER_IMPLICIT=%s and "
+      "NCCL_GRAPH_REGISTER=%s\n",
+      session.rank(), first.times()->started < second.times()->started ? "first" : "second",
+      implicit ? implicit : "", graphs ? graphs : "");
   return 0;
 }
 
@@ -273,6 +267,19 @@ int leave_while_the_driver_waits(ls::Session& session) {
   std::printf("rank 0 hears of rank 1\n");
   std::fflush(stdout);
   std::_Exit(0);
+}
+
+// Rank 1 never comes to a collective in which rank 0 is, whose driver answers nobody meanwhile.
+int time_out_while_the_driver_waits(ls::Session& session) {
+  const ls::Tensor x = ones(session);
+  session.world()->all_reduce(buffer_of(x)).synchronize();
+  if (session.rank() == 0) {
+    nccl().driver_waits = true;
+    note_event();
+    session.world()->all_reduce(buffer_of(x)).synchronize();
+  }
+  sleep(60);
+  return 0;
 }
 
 // Gives the GPU something to do, for so many seconds, before what comes next on the stream.
@@ -469,6 +476,7 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"fail-in-split", fail_in_split},
     {"two-groups", use_two_groups},
     {"leave-while-the-driver-waits", leave_while_the_driver_waits},
+    {"time-out-while-the-driver-waits", time_out_while_the_driver_waits},
     {"own-device", stay_on_own_device},
     {"send-and-leave", send_and_leave},
     {"end-behind-long-work", end_behind_long_work},

@@ -38,6 +38,12 @@ TEST_F(NcclJob, RankWhoseDriverWaitsIsNotTakenForSilentWhenAnotherLeaves) {
   EXPECT_THAT(result.output, AllOf(HasSubstr("rank 0 hears of rank 1"), Not(HasSubstr("silent"))));
 }
 
+TEST_F(NcclJob, EndsInTimeWhileTheDriverAnswersNobody) {
+  const auto result = job("time-out-while-the-driver-waits", "LOCKSTEP_TIMEOUT=2");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("the driver of its device has not answered for"));
+}
+
 TEST_F(NcclJob, EndsInTimeThoughAbortsDoNotComeBack) {
   const auto result = silent_job("abort-that-waits");
   expect_quick_failure(result);
@@ -127,6 +133,7 @@ TEST_F(NcclJob, AsksNcclToBeginCollectivesOfSeveralGroupsInTheOrderOfTheCalls) {
   const auto result = job("two-groups");
   expect_success(result);
   EXPECT_EQ(occurrences(result.output, "with NCCL_LAUNCH_ORDER_IMPLICIT=1"), 2u) << result.output;
+  EXPECT_EQ(occurrences(result.output, "and NCCL_GRAPH_REGISTER=0"), 2u) << result.output;
 }
 
 TEST_F(NcclJob, CollectivesOfSeveralGroupsRunInTurnsWhereNcclKeepsNoOrder) {

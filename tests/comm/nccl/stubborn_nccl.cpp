@@ -119,7 +119,7 @@ ncclResult_t __wrap_ncclRecv(void* to, size_t count, ncclDataType_t type, int pe
 
 cudaError_t __real_cudaEventQuery(cudaEvent_t event);
 cudaError_t __wrap_cudaEventQuery(cudaEvent_t event) {
-  while (behaviour().driver_waits) nap();
+  while (behaviour().driver_waits && !has_aborted) nap();
   return __real_cudaEventQuery(event);
 }
 

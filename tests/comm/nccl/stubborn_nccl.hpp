@@ -20,7 +20,8 @@ struct StubbornNccl {
   std::atomic<bool> split_hangs{false};
   /// Sends that fit NCCL's buffers end without their receiver.
   std::atomic<bool> sends_are_buffered{false};
-  /// cudaEventQuery waits: another thread's call that waits for what hangs keeps the driver.
+  /// cudaEventQuery waits until an abort: another thread's call, which waits for what hangs, keeps
+  /// the driver.
   std::atomic<bool> driver_waits{false};
   /// Calls of cudaSetDevice for, and pinned allocations with, another device than `own_device`.
   std::atomic<int> own_device{-1};
