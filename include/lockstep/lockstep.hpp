@@ -97,6 +97,7 @@
 #include "lockstep/nn/pooling.hpp"
 #include "lockstep/nn/recurrent.hpp"
 #include "lockstep/nn/sequential.hpp"
+#include "lockstep/nn/transformer.hpp"
 #include "lockstep/nn/upsample.hpp"
 #include "lockstep/observe/log.hpp"
 #include "lockstep/observe/op_profile.hpp"

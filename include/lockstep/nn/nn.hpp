@@ -24,4 +24,5 @@
 #include "lockstep/nn/pooling.hpp"
 #include "lockstep/nn/recurrent.hpp"
 #include "lockstep/nn/sequential.hpp"
+#include "lockstep/nn/transformer.hpp"
 #include "lockstep/nn/upsample.hpp"
