@@ -57,10 +57,24 @@ def add_transformers(to):
                    **({"tgt_key_padding_mask": hidden} if "padding" in masks else {}))
 
 
+def add_convolutions(to):
+    """Cases without a padding are of "same"."""
+    for name, layer, shape, args in (
+            ("same", torch.nn.Conv1d, (2, 2, 7), {"kernel_size": 4, "dilation": 3}),
+            ("reflected", torch.nn.Conv1d, (2, 2, 7), {"kernel_size": 3, "padding": 2, "padding_mode": "reflect"}),
+            ("same_circular", torch.nn.Conv1d, (1, 2, 6), {"kernel_size": 4, "padding_mode": "circular"}),
+            ("same", torch.nn.Conv2d, (2, 2, 5, 6), {"kernel_size": [2, 3]}),
+            ("same_reflected", torch.nn.Conv2d, (1, 2, 5, 6), {"kernel_size": [4, 2], "padding_mode": "reflect"}),
+            ("replicated", torch.nn.Conv2d, (1, 2, 4, 5), {"kernel_size": [3, 3], "padding": [2, 5], "stride": 2,
+                                                            "padding_mode": "replicate"})):
+        module = layer(2, 3, **{"padding": "same", **args}, dtype=torch.float64)
+        add_module(to, f"{layer.__name__}_{name}", layer.__name__, module, [randn(*shape)], args)
+
+
 def main():
     torch.manual_seed(8)
     references = References()
-    for add in (add_transformers,):
+    for add in (add_transformers, add_convolutions):
         add(references)
     path = FOLDER / "modules.safetensors"
     references.write(path)

@@ -3,6 +3,7 @@
 #include <sstream>
 #include <string>
 
+#include "lockstep/autograd/ops/shape.hpp"
 #include "lockstep/autograd/ops/spatial.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -19,9 +20,22 @@ std::string text(const Parts&... parts) {
   return out.str();
 }
 
-/// "3" or "3x5".
+/// "3" or "3x5"; of paddings also "same".
 inline std::string text_of(Size2d size) {
-  return size.height == size.width ? text(size.height) : text(size.height, 'x', size.width);
+  const auto one = [](std::int64_t extent) {
+    return extent == same_padding ? "same" : text(extent);
+  };
+  return size.height == size.width ? one(size.height) : one(size.height) + 'x' + one(size.width);
+}
+
+/// As PyTorch calls it.
+inline const char* text_of(PaddingMode mode) {
+  switch (mode) {
+    case PaddingMode::reflect: return "reflect";
+    case PaddingMode::replicate: return "replicate";
+    case PaddingMode::circular: return "circular";
+    default: return "constant";
+  }
 }
 
 /// Options of a convolution layer in words.
@@ -33,6 +47,9 @@ std::string describe_convolution(const Options& options) {
   if (text_of(options.dilation) != "1") result += ", dilation=" + text_of(options.dilation);
   if (options.groups != 1) result += text(", groups=", options.groups);
   if (!options.bias) result += ", no bias";
+  if constexpr (requires { options.padding_mode; })
+    if (options.padding_mode != PaddingMode::constant)
+      result += text(", ", text_of(options.padding_mode));
   return result;
 }
 

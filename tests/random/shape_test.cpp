@@ -159,6 +159,38 @@ Pair padded(RandomCase& c, const Pair& x) {
           })};
 }
 
+/// Padded by elements of its own.
+Pair surrounded(RandomCase& c, const Pair& x) {
+  const auto mode = c.choose({PaddingMode::reflect, PaddingMode::replicate, PaddingMode::circular});
+  Shape to = x.origin.shape;
+  std::vector<std::int64_t> padding;
+  for (int d = to.size() - 1; d >= 0 && padding.size() < 6 && c.chance(0.7); --d) {
+    const std::int64_t extent = to[d];
+    if (extent == 0) break;
+    const std::int64_t most = mode == PaddingMode::reflect    ? extent - 1
+                              : mode == PaddingMode::circular ? extent
+                                                              : 3;
+    for (int side = 0; side < 2; ++side)
+      padding.push_back(c.integer(0, std::min<std::int64_t>(most, 3)));
+    to[d] += padding[padding.size() - 2] + padding.back();
+  }
+  if (numel(to) > 2000) return x;
+  c.note("pad ", static_cast<int>(mode), " of ", padding.size() / 2, " dimensions");
+  return {pad(x.tensor, padding, mode), x.origin.taken(to, [&](Dims index) {
+            for (std::size_t i = 0; i < padding.size(); i += 2) {
+              const int d = to.size() - 1 - static_cast<int>(i / 2);
+              const std::int64_t extent = x.origin.shape[d];
+              std::int64_t& at = index[d];
+              at -= padding[i];
+              if (mode == PaddingMode::circular) at = (at + extent) % extent;
+              if (mode == PaddingMode::replicate) at = std::clamp<std::int64_t>(at, 0, extent - 1);
+              if (at < 0) at = -at;
+              if (at >= extent) at = 2 * (extent - 1) - at;
+            }
+            return x.origin.at(index);
+          })};
+}
+
 Pair triangular(RandomCase& c, const Pair& x) {
   if (x.origin.shape.size() < 2) return x;
   const bool upper = c.chance(0.5);
@@ -260,9 +292,9 @@ class RandomShape : public RandomCases {
  protected:
   static AssertionResult check_case(RandomCase& c) {
     using Step = Pair (*)(RandomCase&, const Pair&);
-    constexpr Step steps[] = {permuted, reshaped, sliced,   selected, expanded,
-                              flipped,  rolled,   padded,   joined,   triangular,
-                              swapped,  stacked,  repeated, diagonal, recopied};
+    constexpr Step steps[] = {permuted, reshaped, sliced,   selected,   expanded, flipped,
+                              rolled,   padded,   joined,   triangular, swapped,  stacked,
+                              repeated, diagonal, recopied, surrounded};
     const RandomTensor x = c.tensor(c.shape(static_cast<int>(c.integer(0, 4)), 12, 300), {0, 100});
     const bool recorded = is_floating(c.setting().dtype);
     const Tensor source = recorded ? leaf(x) : x.tensor;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "lockstep/autograd/ops/shape.hpp"
 #include "lockstep/autograd/ops/spatial.hpp"
 #include "lockstep/nn/member.hpp"
 
@@ -16,10 +17,11 @@ struct Conv1dOptions {
   std::int64_t in = 0, out = 0;  ///< channels
   std::int64_t kernel = 1;
   std::int64_t stride = 1;
-  std::int64_t padding = 0;
+  std::int64_t padding = 0;  ///< or `same_padding`
   std::int64_t dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;
+  PaddingMode padding_mode = PaddingMode::constant;
   TensorOptions tensor = {};  ///< dtype and device of the parameters
 };
 
@@ -28,7 +30,8 @@ struct Conv1dOptions {
 class Conv1d : public Module {
  public:
   using Options = Conv1dOptions;
-  /// @throws InvalidArgument for extents below 1, or groups that do not divide the channels.
+  /// @throws InvalidArgument for extents below 1, groups that do not divide the channels, and
+  /// `same_padding` with a stride.
   explicit Conv1d(const Conv1dOptions& options);
   /// A layer with bias, stride 1 and no padding.
   Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel)
@@ -41,6 +44,8 @@ class Conv1d : public Module {
   const Conv1dOptions& options() const noexcept { return options_; }
 
  private:
+  /// x as the kernels see it, but for zeros.
+  Tensor padded(const Tensor& x) const;
   Conv1dOptions options_;
 
  public:

@@ -21,6 +21,7 @@
 #include "lockstep/nn/module_dict.hpp"
 #include "lockstep/nn/module_list.hpp"
 #include "lockstep/nn/norm.hpp"
+#include "lockstep/nn/padding.hpp"
 #include "lockstep/nn/pooling.hpp"
 #include "lockstep/nn/recurrent.hpp"
 #include "lockstep/nn/sequential.hpp"

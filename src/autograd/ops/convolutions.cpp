@@ -1,5 +1,6 @@
 #include "autograd/ops/composed.hpp"
 #include "autograd/ops/images.hpp"
+#include "autograd/ops/same_padding.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
 
 // conv1d is a convolution over images of height 1; conv_transpose2d is one with forward and the
@@ -173,6 +174,21 @@ Tensor record_convolution(const OpCall<3>& call, Tensor y, const Tensor& x, cons
   });
 }
 
+/// A convolution of `same_padding`: a zero more at the end is one of the input.
+Tensor conv2d_of_same_extents(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                              Conv2dOptions options) {
+  check_image(ops::conv2d.name, x);
+  LOCKSTEP_CHECK(weight.dim() == 4, InvalidArgument, ops::conv2d.name,
+                 ": needs weights [out, C / groups, KH, KW], got shape ", weight.shape());
+  const auto rows = padded_sides(ops::conv2d.name, options.padding.height, weight.size(2),
+                                 options.stride.height, options.dilation.height);
+  const auto columns = padded_sides(ops::conv2d.name, options.padding.width, weight.size(3),
+                                    options.stride.width, options.dilation.width);
+  options.padding = {rows.before, columns.before};
+  const std::int64_t more[] = {0, columns.after - columns.before, 0, rows.after - rows.before};
+  return conv2d(more[1] || more[3] ? pad(x, more) : x, weight, bias, options);
+}
+
 }  // namespace
 
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -192,6 +208,8 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in,
               const Conv2dOptions& options) {
+  if (options.padding.height == same_padding || options.padding.width == same_padding)
+    return conv2d_of_same_extents(x_in, weight_in, bias_in, options);
   const OpCall call(ops::conv2d, x_in, weight_in, bias_in);
   const Shape shape = conv_shape(x_in, weight_in, options);
   const Tensor& bias = call[2];

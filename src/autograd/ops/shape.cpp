@@ -12,7 +12,6 @@ LOCKSTEP_OP(flip, any, follow, same)
 LOCKSTEP_OP(gather, any, follow, same)
 LOCKSTEP_OP(index_select, any, follow, same)
 LOCKSTEP_OP(meshgrid, any, follow, own)
-LOCKSTEP_OP(pad, any, follow, same)
 LOCKSTEP_OP(repeat, any, follow, same)
 LOCKSTEP_OP(roll, any, follow, same)
 LOCKSTEP_OP(split, any, follow, same)
@@ -276,36 +275,6 @@ Tensor roll(const Tensor& x, std::int64_t shift, std::int64_t dim) {
   if (extent == 0) return x.clone();
   const std::int64_t cut = extent - ((shift % extent) + extent) % extent;
   return cat(std::vector{x.slice(dim, cut, extent), x.slice(dim, 0, cut)}, dim);
-}
-
-Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, Scalar value) {
-  check_holds(ops::pad.name, x.dtype(), value);
-  const OpCall call(ops::pad, x);
-  LOCKSTEP_CHECK(padding.size() % 2 == 0 && static_cast<int>(padding.size()) / 2 <= x.dim(),
-                 InvalidArgument, call.name(), ": ", padding.size(), " numbers for ", x.dim(),
-                 " dimensions; give (before, after) pairs from the last dimension on");
-  Shape shape = x.shape();
-  Dims before = Dims::filled(x.dim(), 0);
-  for (std::size_t i = 0; i < padding.size(); i += 2) {
-    LOCKSTEP_CHECK(padding[i] >= 0 && padding[i + 1] >= 0, InvalidArgument, call.name(),
-                   ": negative padding ", padding[i], ", ", padding[i + 1]);
-    const int d = x.dim() - 1 - static_cast<int>(i / 2);
-    before[d] = padding[i];
-    LOCKSTEP_CHECK(!__builtin_add_overflow(shape[d], padding[i], &shape[d]) &&
-                       !__builtin_add_overflow(shape[d], padding[i + 1], &shape[d]),
-                   InvalidArgument, call.name(), ": a padding of ", padding[i], ", ",
-                   padding[i + 1], " makes an extent that no tensor has");
-  }
-  const auto inner = [before](Tensor window, const Shape& from) {
-    for (int d = 0; d < from.size(); ++d) window = window.slice(d, before[d], before[d] + from[d]);
-    return window;
-  };
-  Tensor y = full(shape, value, x.options());
-  backend_of(x).elementwise.copy({.out = inner(y, x.shape()).view(), .in = x.view()}, stream_of(x));
-  if (!call.recording()) return y;
-  return call.record(y, [inner](const Tensor& dy, InputGradients& inputs) {
-    inputs.set(0, inner(dy, inputs.operand_shape(0)));
-  });
 }
 
 Tensor tril(const Tensor& x, std::int64_t diagonal) {

@@ -70,6 +70,21 @@ Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, Scalar value 
 inline Tensor pad(const Tensor& x, std::initializer_list<std::int64_t> padding, Scalar value = 0) {
   return pad(x, std::span(padding.begin(), padding.size()), value);
 }
+/// What lies around a padded tensor.
+enum class PaddingMode : unsigned char {
+  constant,   ///< 0
+  reflect,    ///< the elements from the edge on backwards, without that at the edge
+  replicate,  ///< the element at the edge
+  circular,   ///< the elements from the other end
+};
+/// Surrounds with elements of x. @param padding as above.
+/// @throws InvalidArgument for a padding of an extent or more by reflection, of more than one in a
+/// circle, and of no element.
+Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, PaddingMode mode);
+/// The same of numbers in braces.
+inline Tensor pad(const Tensor& x, std::initializer_list<std::int64_t> padding, PaddingMode mode) {
+  return pad(x, std::span(padding.begin(), padding.size()), mode);
+}
 /// Keeps elements on and below a diagonal of the last two dimensions, zeroes the rest.
 Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 /// Keeps elements on and above a diagonal of the last two dimensions, zeroes the rest.

@@ -3,6 +3,7 @@
 #include <array>
 #include <concepts>
 #include <cstdint>
+#include <limits>
 
 #include "lockstep/tensor/tensor.hpp"
 
@@ -21,6 +22,10 @@ struct Size2d {
   constexpr Size2d(std::int64_t both) : height(both), width(both) {}  // NOLINT: implicit by intent
   constexpr Size2d(std::int64_t h, std::int64_t w) : height(h), width(w) {}
 };
+
+/// As the padding of `conv1d`, `conv2d` and their layers: as many zeros as keep the extent,
+/// PyTorch's padding="same"; one more at the end where they are odd in number. Needs a stride of 1.
+inline constexpr std::int64_t same_padding = std::numeric_limits<std::int64_t>::min();
 
 /// Geometry of `conv2d`.
 struct Conv2dOptions {
