@@ -22,6 +22,14 @@ std::string PReLU::describe() const { return text(weight.numel()); }
 
 std::string ELU::describe() const { return text("alpha=", alpha_); }
 
+CELU::CELU(double alpha) : alpha_(alpha) {
+  LOCKSTEP_CHECK(alpha != 0, InvalidArgument, "CELU: alpha must not be 0");
+}
+
+std::string CELU::describe() const { return text("alpha=", alpha_); }
+
+std::string GLU::describe() const { return text("dim=", dim_); }
+
 std::string GELU::describe() const {
   return approximation_ == GeluApproximation::tanh ? "tanh" : "";
 }

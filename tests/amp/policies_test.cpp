@@ -83,6 +83,15 @@ std::map<std::string, Unary> unary_functions() {
       {"triu", [](auto& x) { return triu(x); }},
       {"topk", [](auto& x) { return topk(x, 2).first; }},
       {"bernoulli", [](auto& x) { return bernoulli(x); }},
+      {"selu", [](auto& x) { return selu(x); }},
+      {"celu", [](auto& x) { return celu(x); }},
+      {"glu", [](auto& x) { return glu(x); }},
+      {"diag", [](auto& x) { return diag(x); }},
+      {"repeat_interleave", [](auto& x) { return repeat_interleave(x, 2, 0); }},
+      {"vector_norm", [](auto& x) { return vector_norm(x, 3); }},
+      {"cumprod", [](auto& x) { return cumprod(x, 0); }},
+      {"median", [](auto& x) { return median(x, 0).first; }},
+      {"lerp", [](auto& x) { return lerp(x, x, 0.3); }},
   };
   for (std::size_t i = 0; i < std::size(unary_ops); ++i)
     all[std::string(unary_ops[i].name)] = [i](auto& x) {
@@ -96,6 +105,8 @@ std::map<std::string, Unary> image_functions() {
       {"avg_pool2d", [](auto& x) { return avg_pool2d(x, 2); }},
       {"max_pool2d", [](auto& x) { return max_pool2d(x, 2); }},
       {"adaptive_avg_pool2d", [](auto& x) { return adaptive_avg_pool2d(x, 1); }},
+      {"pixel_shuffle", [](auto& x) { return pixel_shuffle(x, 2); }},
+      {"pixel_unshuffle", [](auto& x) { return pixel_unshuffle(x, 2); }},
       {"interpolate",
        [](auto& x) {
          return interpolate(x, {.scale_factor = {2.0, 2.0}});
@@ -125,6 +136,7 @@ std::map<std::string, Binary> binary_functions() {
        }},
       {"cosine_similarity", [](auto& a, auto& b) { return cosine_similarity(a, b); }},
       {"prelu", [](auto& a, auto& b) { return prelu(a, b[0]); }},
+      {"cdist", [](auto& a, auto& b) { return cdist(a, b); }},
       {"matmul", [](auto& a, auto& b) { return matmul(a, b); }},
       {"mm", [](auto& a, auto& b) { return mm(a, b); }},
       {"linear", [](auto& a, auto& b) { return linear(a, b); }},

@@ -133,6 +133,8 @@ inline std::vector<Op> other_ops() {
          return x({1, 2, 2, 2}, given).channels_last();
        },
        true, true},
+      {"cdist", of_two([](const Tensor& a, const Tensor& b) { return cdist(a, b); })},
+      {"celu", of_one([](const Tensor& a) { return celu(a); })},
       {"clone", of_one([](const Tensor& a) { return a.clone(); }), true, true},
       {"conv1d",
        [](const TensorOptions& given) {
@@ -151,7 +153,9 @@ inline std::vector<Op> other_ops() {
        }},
       {"cosine_similarity",
        of_two([](const Tensor& a, const Tensor& b) { return cosine_similarity(a, b); })},
+      {"cumprod", of_one([](const Tensor& a) { return cumprod(a, 0); }), true, true},
       {"cumsum", of_one([](const Tensor& a) { return cumsum(a, 0); }), true, true},
+      {"diag", of_one([](const Tensor& a) { return diag(a); }), true, true},
       {"diagonal",
        [](const TensorOptions& given) {
          return x({2, 3}, given).diagonal();
@@ -187,6 +191,7 @@ inline std::vector<Op> other_ops() {
          return gather(x({2, 3}, given), 0, index_of({1, 3}, given));
        },
        true, true},
+      {"glu", of_one([](const Tensor& a) { return glu(a, 0); })},
       {"group_norm", [](const TensorOptions& given) { return group_norm(image(given), 1); }},
       {"gru",
        [](const TensorOptions& given) {
@@ -214,6 +219,7 @@ inline std::vector<Op> other_ops() {
       {"kl_div", of_two([](const Tensor& a, const Tensor& b) { return kl_div(a, b); })},
       {"l1_loss", of_two([](const Tensor& a, const Tensor& b) { return l1_loss(a, b); })},
       {"layer_norm", of_one([](const Tensor& a) { return layer_norm(a, {3}); })},
+      {"lerp", of_two([](const Tensor& a, const Tensor& b) { return lerp(a, b, a); })},
       {"linear",
        [](const TensorOptions& given) {
          return linear(x({2, 3}, given), x({2, 3}, given));
@@ -268,6 +274,7 @@ inline std::vector<Op> other_ops() {
          return max_pool2d(x({1, 1, 4, 4}, given), {.kernel = 2});
        }},
       {"mean", of_one([](const Tensor& a) { return mean(a); })},
+      {"median", of_one([](const Tensor& a) { return median(a, 1).first; }), true},
       {"meshgrid", of_one([](const Tensor& a) {
          return meshgrid({a[0], a[1]})[0];
        }),
@@ -296,11 +303,24 @@ inline std::vector<Op> other_ops() {
          return a.permute({1, 0});
        }),
        true, true},
+      {"pixel_shuffle",
+       [](const TensorOptions& given) {
+         return pixel_shuffle(x({4, 1, 1}, given), 2);
+       },
+       true, true},
+      {"pixel_unshuffle",
+       [](const TensorOptions& given) {
+         return pixel_unshuffle(x({1, 2, 2}, given), 2);
+       },
+       true, true},
       {"prelu", of_one([](const Tensor& a) { return prelu(a, a[0][0]); })},
       {"prod", of_one([](const Tensor& a) { return prod(a, {0}); }), true, true},
+      {"quantile", of_one([](const Tensor& a) { return quantile(a, 0.5, 1); })},
       {"repeat", of_one([](const Tensor& a) {
          return repeat(a, {2, 1});
        }),
+       true, true},
+      {"repeat_interleave", of_one([](const Tensor& a) { return repeat_interleave(a, 2, 0); }),
        true, true},
       {"reshape", of_one([](const Tensor& a) {
          return a.reshape({3, 2});
@@ -344,6 +364,7 @@ inline std::vector<Op> other_ops() {
          return searchsorted(x({3}, given), x({2, 3}, given));
        },
        true},
+      {"selu", of_one([](const Tensor& a) { return selu(a); })},
       {"slice", of_one([](const Tensor& a) { return a.slice(0, 0, 1); }), true, true},
       {"smooth_l1_loss",
        of_two([](const Tensor& a, const Tensor& b) { return smooth_l1_loss(a, b); })},
@@ -369,6 +390,7 @@ inline std::vector<Op> other_ops() {
          return x({2, 3}, given).uniform_();
        }},
       {"var", of_one([](const Tensor& a) { return var(a); })},
+      {"vector_norm", of_one([](const Tensor& a) { return vector_norm(a, 3); })},
       {"where",
        [](const TensorOptions& given) {
          return where(mask_of({3}, given), x({2, 3}, given), x({2, 3}, given));

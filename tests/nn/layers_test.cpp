@@ -123,6 +123,14 @@ TEST(Upsample, TakesASizeOrAFactor) {
   EXPECT_THROW(interpolate(x.flatten(), {.size = 2}), InvalidArgument);
 }
 
+TEST(PixelShuffle, MakesPixelsOfChannels) {
+  const Tensor x = randn({2, 8, 3, 2});
+  const Tensor y = nn::make<nn::PixelShuffle>(2)(x);
+  EXPECT_TRUE(equal(y, pixel_shuffle(x, 2)));
+  EXPECT_TRUE(equal(nn::make<nn::PixelUnshuffle>(2)(y), x));
+  EXPECT_THROW(nn::make<nn::PixelShuffle>(0), InvalidArgument);
+}
+
 TEST(Embedding, HasTheRightGradientsAndNoneForPadding) {
   const auto table =
       nn::make<nn::Embedding>({.count = 4, .features = 3, .padding_index = 1, .tensor = f64});
@@ -311,6 +319,9 @@ TEST(Activations, MatchTheirOps) {
   EXPECT_TRUE(equal(nn::make<nn::LeakyReLU>(0.2)(x), leaky_relu(x, 0.2)));
   EXPECT_TRUE(equal(nn::make<nn::LeakyReLU>()(x), leaky_relu(x, 0.01)));
   EXPECT_TRUE(equal(nn::make<nn::ELU>(0.5)(x), elu(x, 0.5)));
+  EXPECT_TRUE(equal(nn::make<nn::SELU>()(x), selu(x)));
+  EXPECT_TRUE(equal(nn::make<nn::CELU>(0.5)(x), celu(x, 0.5)));
+  EXPECT_TRUE(equal(nn::make<nn::GLU>()(x.repeat({2})), x * sigmoid(x)));
   EXPECT_TRUE(equal(nn::make<nn::Mish>()(x), mish(x)));
   EXPECT_TRUE(equal(nn::make<nn::Hardswish>()(x), hardswish(x)));
   EXPECT_TRUE(equal(nn::make<nn::Hardtanh>()(x), clamp(x, -1, 1)));
@@ -319,6 +330,7 @@ TEST(Activations, MatchTheirOps) {
   EXPECT_TRUE(allclose(nn::make<nn::LogSigmoid>()(x), log(sigmoid(x))));
   EXPECT_TRUE(equal(nn::make<nn::Softmax>(0)(x), softmax(x, 0)));
   EXPECT_TRUE(equal(nn::make<nn::LogSoftmax>(-1)(x), log_softmax(x, 0)));
+  EXPECT_THROW(nn::make<nn::CELU>(0.0), InvalidArgument);
   EXPECT_THROW(nn::make<nn::Softplus>(0.0), InvalidArgument);
   EXPECT_THROW(nn::make<nn::Hardtanh>(1.0, -1.0), InvalidArgument);
 }

@@ -132,6 +132,61 @@ class RandomComposed : public RandomCases {
     return agrees(prelu(x, slopes), x.shape(), y, allowed(c, 1));
   }
 
+  /// Computed in f32 at least and rounded once.
+  static double once(const RandomCase& c) {
+    const DType dtype = c.setting().dtype;
+    return 1.01 * test::rounding(dtype) + (is_16_bit(dtype) ? 0 : 16 * test::rounding(dtype));
+  }
+
+  static AssertionResult check_activations(RandomCase& c) {
+    const RandomTensor x = c.tensor(c.shape(static_cast<int>(c.integer(1, 4)), 9, 500), {-3, 3});
+    const double alpha = c.choose({1.0, 0.5, 3.0});
+    Expected of_selu(numel(x.shape())), of_celu(numel(x.shape()));
+    for (std::int64_t i = 0; i < numel(x.shape()); ++i) {
+      const double value = at(x.values, i), grown = std::expm1(value);
+      of_selu.add(i, 1.0507009873554805 * (value > 0 ? value : 1.6732632423543772 * grown));
+      of_celu.add(i, value > 0 ? value : alpha * std::expm1(value / alpha));
+    }
+    if (auto r = agrees(selu(x), x.shape(), of_selu, once(c)); !r) return r << ": selu";
+    return agrees(celu(x, alpha), x.shape(), of_celu, once(c)) << ": celu of alpha " << alpha;
+  }
+
+  static AssertionResult check_glu(RandomCase& c) {
+    Shape half = c.shape(static_cast<int>(c.integer(1, 4)), 9, 300), shape = half;
+    const auto d = static_cast<int>(c.integer(0, half.size() - 1));
+    shape[d] *= 2;
+    const RandomTensor x = c.tensor(shape, {-3, 3});
+    c.note("glu along ", d);
+    Expected y(numel(half));
+    for (std::int64_t i = 0; i < numel(half); ++i) {
+      Dims index = index_of(i, half);
+      const double value = at(x.values, position_of(index, shape));
+      index[d] += half[d];
+      y.add(i, value / (1 + std::exp(-at(x.values, position_of(index, shape)))));
+    }
+    return agrees(glu(x, c.chance(0.5) ? d : d - half.size()), half, y, once(c));
+  }
+
+  static AssertionResult check_lerp(RandomCase& c) {
+    const Shape shape = c.shape(static_cast<int>(c.integer(1, 3)), 9, 500);
+    const RandomTensor a = c.tensor(shape), b = c.tensor(c.broadcastable(shape)),
+                       weight = c.tensor(c.broadcastable(shape), {0, 1});
+    const double number = c.choose({0.0, 1.0, 0.3, 0.8});
+    Expected y(numel(shape)), by_number(numel(shape));
+    for (std::int64_t i = 0; i < numel(shape); ++i) {
+      const Dims index = index_of(i, shape);
+      const double x = at(a.values, i), z = at(b.values, broadcast_position(index, b.shape()));
+      const double w = at(weight.values, broadcast_position(index, weight.shape()));
+      const auto place = static_cast<std::size_t>(i);
+      y.values[place] = x + w * (z - x);
+      by_number.values[place] = x + number * (z - x);
+      y.magnitudes[place] = by_number.magnitudes[place] = std::abs(x) + std::abs(z);
+    }
+    if (auto r = agrees(lerp(a, b, weight), shape, y, once(c)); !r) return r;
+    return agrees(lerp(a, b, number), shape, by_number, number == 0 || number == 1 ? 0 : once(c))
+           << ": lerp by " << number;
+  }
+
   /// Sequences are images of one row.
   static AssertionResult check_pools(RandomCase& c) {
     const std::int64_t kernel = c.integer(1, 4), padding = c.integer(0, kernel / 2);
@@ -164,6 +219,9 @@ TEST_P(RandomComposed, CosinesAgreeWithLoops) { run_cases(60, check_cosine); }
 TEST_P(RandomComposed, GridsHoldTheirAxes) { run_cases(40, check_meshgrid); }
 TEST_P(RandomComposed, WhatIsNoNumberIsReplaced) { run_cases(40, check_nan_to_num); }
 TEST_P(RandomComposed, LearnedSlopesAgreeWithLoops) { run_cases(40, check_prelu); }
+TEST_P(RandomComposed, ActivationsAgreeWithFormulas) { run_cases(40, check_activations); }
+TEST_P(RandomComposed, HalvesGateHalves) { run_cases(40, check_glu); }
+TEST_P(RandomComposed, WeightedMeansAgreeWithLoops) { run_cases(40, check_lerp); }
 TEST_P(RandomComposed, SequencesPoolAsImages) { run_cases(40, check_pools); }
 
 INSTANTIATE_TEST_SUITE_P(

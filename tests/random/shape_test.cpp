@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "lockstep/autograd/ops/spatial.hpp"
 #include "random/naive.hpp"
 
 // Chains of ops that rearrange elements, against a list that says where each element came from.
@@ -282,6 +283,65 @@ Pair diagonal(RandomCase& c, const Pair& x) {
           })};
 }
 
+Pair interleaved(RandomCase& c, const Pair& x) {
+  const int d = any_dim(c, x.origin.shape);
+  const std::int64_t extent = x.origin.shape[d];
+  const bool alike = c.chance(0.5);
+  std::vector<std::int64_t> times(static_cast<std::size_t>(extent), c.integer(0, 3)), from;
+  for (std::int64_t i = 0; i < extent; ++i) {
+    auto& number = times[static_cast<std::size_t>(i)];
+    if (!alike) number = c.integer(0, 3);
+    from.insert(from.end(), static_cast<std::size_t>(number), i);
+  }
+  Shape to = x.origin.shape;
+  to[d] = std::ssize(from);
+  if (numel(to) > 2000) return x;
+  c.note("repeat_interleave ", d, alike ? " alike" : "");
+  const Tensor numbers = from_span<std::int64_t>(times, {extent}).to(x.tensor.device());
+  return {alike && extent > 0 ? repeat_interleave(x.tensor, times[0], d)
+                              : repeat_interleave(x.tensor, numbers, d),
+          x.origin.taken(to, [&](Dims index) {
+            index[d] = from[static_cast<std::size_t>(index[d])];
+            return x.origin.at(index);
+          })};
+}
+
+Pair as_diagonal(RandomCase& c, const Pair& x) {
+  const std::int64_t offset = c.integer(-2, 2), above = std::max<std::int64_t>(offset, 0);
+  if (x.origin.shape.size() != 1 || x.origin.shape[0] > 40) return x;
+  const std::int64_t side = x.origin.shape[0] + std::abs(offset);
+  c.note("diag ", offset);
+  return {diag(x.tensor, offset), x.origin.taken({side, side}, [&](const Dims& index) {
+            return index[1] - index[0] == offset ? x.origin.at({index[1] - above}) : nowhere;
+          })};
+}
+
+/// Channels as pixels, or back.
+Pair shuffled(RandomCase& c, const Pair& x) {
+  const int d = x.origin.shape.size() - 3;
+  if (d < 0) return x;
+  const std::int64_t factor = c.integer(1, 2);
+  Shape to = x.origin.shape;
+  const bool back = c.chance(0.5);
+  if (back ? to[d + 1] % factor + to[d + 2] % factor : to[d] % (factor * factor)) return x;
+  to[d] = back ? to[d] * factor * factor : to[d] / (factor * factor);
+  for (int i = d + 1; i < d + 3; ++i) to[i] = back ? to[i] / factor : to[i] * factor;
+  c.note(back ? "pixel_unshuffle " : "pixel_shuffle ", factor);
+  return {back ? pixel_unshuffle(x.tensor, factor) : pixel_shuffle(x.tensor, factor),
+          x.origin.taken(to, [&](Dims index) {
+            std::int64_t &channel = index[d], &row = index[d + 1], &column = index[d + 2];
+            if (back) {
+              row = row * factor + channel / factor % factor;
+              column = column * factor + channel % factor;
+              channel /= factor * factor;
+            } else {
+              channel = (channel * factor + row % factor) * factor + column % factor;
+              row /= factor, column /= factor;
+            }
+            return x.origin.at(index);
+          })};
+}
+
 Pair recopied(RandomCase& c, const Pair& x) {
   if (x.origin.shape.size() != 4) return x;
   c.note("channels_last");
@@ -292,9 +352,10 @@ class RandomShape : public RandomCases {
  protected:
   static AssertionResult check_case(RandomCase& c) {
     using Step = Pair (*)(RandomCase&, const Pair&);
-    constexpr Step steps[] = {permuted, reshaped, sliced,   selected,   expanded, flipped,
-                              rolled,   padded,   joined,   triangular, swapped,  stacked,
-                              repeated, diagonal, recopied, surrounded};
+    constexpr Step steps[] = {permuted,   reshaped,    sliced,      selected, expanded,
+                              flipped,    rolled,      padded,      joined,   triangular,
+                              swapped,    stacked,     repeated,    diagonal, recopied,
+                              surrounded, interleaved, as_diagonal, shuffled};
     const RandomTensor x = c.tensor(c.shape(static_cast<int>(c.integer(0, 4)), 12, 300), {0, 100});
     const bool recorded = is_floating(c.setting().dtype);
     const Tensor source = recorded ? leaf(x) : x.tensor;

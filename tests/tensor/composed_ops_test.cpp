@@ -192,6 +192,119 @@ TEST(Selection, CountsAndScatters) {
   EXPECT_THROW(scatter(arange(3), 0, arange(3), 0.5), InvalidArgument);
 }
 
+TEST(Activations, AreThoseOfPyTorch) {
+  const Tensor x = tensor<double>({-1, 0, 2, infinity, -infinity, NAN});
+  const auto near = [](const Tensor& y, const Numbers& expected) {
+    ASSERT_EQ(y.numel(), std::ssize(expected));
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const double value = values(y)[i];
+      EXPECT_TRUE(value == expected[i] || std::abs(value - expected[i]) < 1e-6 ||
+                  (std::isnan(value) && std::isnan(expected[i])))
+          << value << ", expected " << expected[i];
+    }
+  };
+  near(selu(x), {-1.1113307, 0, 2.1014020, infinity, -1.7580993, NAN});
+  near(celu(x, 0.5), {-0.43233236, 0, 2, infinity, -0.5, NAN});
+  near(celu(x, -2), {-1.2974425, 0, 2, infinity, -infinity, NAN});
+  near(glu(tensor<double>({1, -3, 0, 2})), {0.5, -2.6423912});
+  near(lerp(tensor<double>({1, 2}), tensor<double>({3, -2}), 1.0), {3, -2});
+  EXPECT_THROW(celu(x, 0), InvalidArgument);
+  EXPECT_THROW(glu(ones({3})), InvalidArgument);
+  EXPECT_THROW(glu(ones({})), InvalidArgument);
+  EXPECT_EQ(glu(ones({3, 0})).shape(), (Shape{3, 0}));
+  EXPECT_EQ(lerp(ones({2}, DType::bf16), ones({2}, DType::bf16), 0.3).dtype(), DType::bf16);
+}
+
+// f32 holds the difference of weights by which bf16 alone would miss b.
+TEST(Lerp, ReachesItsEndsExactly) {
+  const Tensor a = full({1}, 1e8), b = full({1}, 0.1), whole = ones({1});
+  EXPECT_EQ(lerp(a, b, whole).item<float>(), 0.1F);
+  EXPECT_EQ(lerp(a, b, 1.0).item<float>(), 0.1F);
+  EXPECT_EQ(lerp(a, b, whole * 0).item<float>(), 1e8F);
+}
+
+TEST(Rearrangements, RepeatSlicesAndMakeDiagonalsAndPixels) {
+  const Tensor x = arange(6).reshape({3, 2}), counts = tensor<std::int64_t>({1, 0, 2});
+  EXPECT_EQ(values(repeat_interleave(arange(2), 2)), (Numbers{0, 0, 1, 1}));
+  EXPECT_EQ(values(repeat_interleave(x, counts, 0)), (Numbers{0, 1, 4, 5, 4, 5}));
+  EXPECT_EQ(values(repeat_interleave(x, tensor<std::int64_t>({2}), -1).select(0, 0)),
+            (Numbers{0, 0, 1, 1}));
+  EXPECT_EQ(repeat_interleave(x, 0, 1).shape(), (Shape{3, 0}));
+  EXPECT_EQ(values(repeat_interleave(tensor(2.5), 2)), (Numbers{2.5, 2.5}));
+  EXPECT_THROW(repeat_interleave(x, -1), InvalidArgument);
+  EXPECT_THROW(repeat_interleave(x, counts, 1), InvalidArgument);
+  EXPECT_THROW(repeat_interleave(x, counts - 1, 0), InvalidArgument);
+  EXPECT_THROW(repeat_interleave(x, ones({3}), 0), InvalidArgument);
+  EXPECT_EQ(values(diag(tensor<double>({1, infinity}), 1)),
+            (Numbers{0, 1, 0, 0, 0, infinity, 0, 0, 0}));
+  EXPECT_EQ(values(diag(x)), (Numbers{0, 3}));
+  EXPECT_EQ(values(diagonal(x, -1)), (Numbers{2, 5}));
+  EXPECT_EQ(diag(arange(0)).shape(), (Shape{0, 0}));
+  EXPECT_THROW(diag(ones({1, 1, 1})), InvalidArgument);
+  EXPECT_EQ(values(pixel_shuffle(arange(8).reshape({4, 1, 2}), 2)),
+            (Numbers{0, 2, 1, 3, 4, 6, 5, 7}));
+  const Tensor images = counting({2, 1, 9, 2, 1});
+  EXPECT_EQ(pixel_shuffle(images, 3).shape(), (Shape{2, 1, 1, 6, 3}));
+  EXPECT_TRUE(equal(pixel_unshuffle(pixel_shuffle(images, 3), 3), images));
+  EXPECT_THROW(pixel_shuffle(ones({2, 6, 2, 2}), 2), InvalidArgument);
+  EXPECT_THROW(pixel_unshuffle(ones({2, 6, 2, 3}), 2), InvalidArgument);
+  EXPECT_THROW(pixel_shuffle(ones({2, 2}), 1), InvalidArgument);
+}
+
+TEST(Statistics, AreThoseOfPyTorch) {
+  const Tensor x = tensor<double>({{1, -2, 0}, {3, NAN, 2}});
+  const Tensor line = x[0];
+  for (const auto& [p, expected] : {std::pair{0.0, 2.0},
+                                    {1.0, 3.0},
+                                    {0.5, 5.8284271},
+                                    {3.0, 2.0800838},
+                                    {-1.0, 0.0},
+                                    {infinity, 2.0},
+                                    {-infinity, 0.0}}) {
+    EXPECT_NEAR(vector_norm(line, p).item(), expected, 1e-6) << p;
+    EXPECT_EQ(std::isnan(vector_norm(x, p, 1)[1].item()), p != 0) << p;
+  }
+  EXPECT_EQ(vector_norm(zeros({0, 2}), 3, 0).shape(), (Shape{2}));
+  EXPECT_THROW(vector_norm(zeros({0, 2}), infinity, 0), InvalidArgument);
+  EXPECT_THROW(vector_norm(zeros({0}), -1), InvalidArgument);
+  EXPECT_THROW(vector_norm(x, NAN), InvalidArgument);
+  EXPECT_THROW(vector_norm(arange(2)), Unsupported);
+  EXPECT_EQ(values(median(line, 0).second), Numbers{2});
+  EXPECT_EQ(values(median(x, 1).second), (Numbers{2, 1}));
+  EXPECT_TRUE(std::isnan(median(x, 1).first[1].item()) && std::isnan(median(x).item()));
+  EXPECT_EQ(values(median(tensor<std::int64_t>({4, 1, 3, 2}))), Numbers{2});
+  EXPECT_EQ(values(median(tensor<std::uint8_t>({255, 0, 7}), 0, true).first), Numbers{7});
+  EXPECT_THROW(median(zeros({2, 0}), 1), InvalidArgument);
+  EXPECT_NEAR(quantile(line, 0.3).item(), -0.8, 1e-12);
+  EXPECT_TRUE(std::isnan(quantile(x, 0.3, 1)[1].item()));
+  EXPECT_EQ(values(quantile(line, tensor<double>({0, 0.75, 1}))), (Numbers{-2, 0.5, 1}));
+  EXPECT_EQ(quantile(x, tensor<double>({0.5}), -1, true).shape(), (Shape{1, 2, 1}));
+  EXPECT_EQ(quantile(x, 0.5, 0, true).shape(), (Shape{1, 3}));
+  for (const double wrong : {-0.1, 1.1, double{NAN}})
+    EXPECT_THROW(quantile(x, wrong), InvalidArgument);
+  EXPECT_THROW(quantile(x, tensor<double>({0, 2})), InvalidArgument);
+  EXPECT_THROW(quantile(zeros({0}), 0.5), InvalidArgument);
+  EXPECT_THROW(quantile(arange(2), 0.5), Unsupported);
+}
+
+TEST(Statistics, MultiplyAndMeasureDistances) {
+  EXPECT_EQ(values(cumprod(arange(1, 7), 0)), (Numbers{1, 2, 6, 24, 120, 720}));
+  EXPECT_EQ(cumprod(ones({2}, DType::boolean), 0).dtype(), DType::i64);
+  EXPECT_EQ(values(cumprod(tensor<double>({2, 0, infinity, 3}), 0)).at(1), 0);
+  EXPECT_TRUE(std::isnan(values(cumprod(tensor<double>({2, 0, infinity, 3}), 0)).at(3)));
+  EXPECT_EQ(cumprod(zeros({2, 0}), -1).shape(), (Shape{2, 0}));
+  const Tensor one = ones({1, 3});
+  EXPECT_FALSE(cumprod(one, 0).is_same(one));
+  const Tensor a = tensor({{0.0, 0.0}, {3.0, 4.0}});
+  EXPECT_EQ(values(cdist(a, a)), (Numbers{0, 5, 5, 0}));
+  EXPECT_EQ(values(cdist(a, a, 1)), (Numbers{0, 7, 7, 0}));
+  EXPECT_EQ(cdist(zeros({4, 2, 3}), zeros({0, 3})).shape(), (Shape{4, 2, 0}));
+  EXPECT_EQ(values(cdist(zeros({1, 0}), zeros({2, 0}), infinity)), (Numbers{0, 0}));
+  EXPECT_THROW(cdist(a, zeros({2, 3}, f64)), InvalidArgument);
+  EXPECT_THROW(cdist(a, a[0]), InvalidArgument);
+  EXPECT_THROW(cdist(a, a, -1), InvalidArgument);
+}
+
 TEST(Drawing, GivesWholeNumbersPermutationsAndTruth) {
   Generator generator(3), same(3);
   const Tensor dice = randint(-1, 5, {3000}, {.dtype = DType::i32}, generator);

@@ -78,6 +78,38 @@ class ELU : public Module {
   double alpha_;
 };
 
+/// `selu`, of layers that keep mean and variance.
+struct SELU : Module {
+  /// @param x any shape.
+  Tensor forward(const Tensor& x) const { return selu(x); }
+};
+
+/// x above 0, else alpha * (e^(x / alpha) - 1).
+class CELU : public Module {
+ public:
+  /// @throws InvalidArgument for an alpha of 0.
+  explicit CELU(double alpha = 1.0);
+  /// @param x any shape.
+  Tensor forward(const Tensor& x) const { return celu(x, alpha_); }
+  std::string describe() const override;
+
+ private:
+  double alpha_;
+};
+
+/// The first half along a dimension times the sigmoid of the second.
+class GLU : public Module {
+ public:
+  /// Along a dimension, which may be negative.
+  explicit GLU(std::int64_t dim = -1) : dim_(dim) {}
+  /// @param x any shape whose extent there is even. @return half as much.
+  Tensor forward(const Tensor& x) const { return glu(x, dim_); }
+  std::string describe() const override;
+
+ private:
+  std::int64_t dim_;
+};
+
 /// x * Phi(x).
 class GELU : public Module {
  public:

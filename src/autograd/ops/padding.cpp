@@ -69,7 +69,7 @@ Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, PaddingMode m
     const int d = x.dim() - 1 - static_cast<int>(i / 2);
     y = index_select(y, d, sources(mode, padding[i], padding[i + 1], x.size(d), x.device()));
   }
-  return y;
+  return y.is_same(x) ? x.clone() : y;
 }
 
 Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, Scalar value) {

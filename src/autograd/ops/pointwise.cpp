@@ -9,6 +9,7 @@
 
 namespace lockstep {
 
+LOCKSTEP_OP(lerp, floating, widest, same)
 LOCKSTEP_OP(nan_to_num, any, follow, same)
 LOCKSTEP_OP(prelu, floating, lower_precision, same)
 LOCKSTEP_OP(where, any, widest, same)
@@ -287,6 +288,20 @@ Tensor maximum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::maxim
 Tensor minimum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::minimum, a, b); }
 Tensor pow(const Tensor& a, const Tensor& b) { return binary(BinaryOp::pow, a, b); }
 Tensor swiglu(const Tensor& gate, const Tensor& up) { return binary(BinaryOp::swiglu, gate, up); }
+
+Tensor lerp(const Tensor& a_in, const Tensor& b_in, const Tensor& weight_in) {
+  const ComposedOp call(ops::lerp, a_in, b_in, weight_in);
+  const DType dtype = call[0].dtype(), wide = statistics_dtype(dtype);
+  const Tensor a = call[0].to(wide), b = call[1].to(wide), weight = call[2].to(wide);
+  const Tensor near_a = abs(weight) < 0.5;
+  return (where(near_a, a, b) + where(near_a, weight, weight - 1) * (b - a)).to(dtype);
+}
+Tensor lerp(const Tensor& a_in, const Tensor& b_in, double weight) {
+  const ComposedOp call(ops::lerp, a_in, b_in);
+  const DType dtype = call[0].dtype(), wide = statistics_dtype(dtype);
+  const Tensor a = call[0].to(wide), b = call[1].to(wide);
+  return (std::abs(weight) < 0.5 ? add(a, b - a, weight) : add(b, b - a, weight - 1)).to(dtype);
+}
 
 Tensor where(const Tensor& condition, const Tensor& a_in, const Tensor& b_in) {
   const OpCall call(ops::where, a_in, b_in);

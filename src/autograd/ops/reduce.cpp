@@ -20,6 +20,7 @@ LOCKSTEP_OP(any, any, follow, same)
 LOCKSTEP_OP(argmax, numeric, follow, same)
 LOCKSTEP_OP(argmin, numeric, follow, same)
 LOCKSTEP_OP(cosine_similarity, floating, f32, same)
+LOCKSTEP_OP(cumprod, any, f32, same)
 LOCKSTEP_OP(cumsum, any, f32, same)
 LOCKSTEP_OP(logsumexp, floating, f32, same)
 LOCKSTEP_OP(max, numeric, follow, same)
@@ -278,25 +279,13 @@ Tensor norm(const Tensor& x_in, const Dims& dims, bool keepdim) {
                          });
 }
 
-namespace {
-
-/// With the dimension at extent 1.
-Tensor p_norm(const Tensor& x_in, double p, std::int64_t dim) {
-  if (p == 2 || x_in.numel() == 0) return norm(x_in, dim, true);
-  const Tensor x = x_in.to(statistics_dtype(x_in.dtype()));
-  if (p == 1) return sum(abs(x), dim, true);
-  if (std::isinf(p)) return amax(abs(x), dim, true);
-  return pow(sum(pow(abs(x), p), dim, true), 1 / p);
-}
-
-}  // namespace
-
 Tensor normalize(const Tensor& x_in, double p, std::int64_t dim, double eps) {
   const ComposedOp call(ops::normalize, x_in);
   LOCKSTEP_CHECK(p > 0 && eps >= 0, InvalidArgument, call.name(), ": p = ", p, " and eps = ", eps,
                  "; p must be above 0 and eps not below it");
   const Tensor& x = call[0];
-  return x / clamp_min(p_norm(x, p, dim).to(x.dtype()), eps);
+  const Tensor length = vector_norm(x, x.numel() == 0 ? 2 : p, dim, true);
+  return x / clamp_min(length, eps);
 }
 
 Tensor cosine_similarity(const Tensor& a_in, const Tensor& b_in, std::int64_t dim, double eps) {
@@ -362,6 +351,24 @@ Tensor cumsum(const Tensor& x_in, std::int64_t dim) {
                                     stream_of(dy));
     inputs.set(0, std::move(dx));
   });
+}
+
+Tensor cumprod(const Tensor& x_in, std::int64_t dim) {
+  if (x_in.dim() == 0)
+    return of_one_element(x_in, [&](const Tensor& line) { return cumprod(line, dim); });
+  const ComposedOp call(ops::cumprod, x_in);
+  const Tensor& x = call[0];
+  const int d = wrap_dim(dim, x.dim());
+  const std::int64_t length = x.shape()[d];
+  const DType dtype = sum_dtype(x.dtype());
+  // No division: the products of the 1, 2, 4 ... elements that end at each.
+  Tensor y = x.to(is_floating(dtype) ? statistics_dtype(dtype) : dtype);
+  for (std::int64_t step = 1; step < length; step *= 2) {
+    const Tensor before = y.narrow(d, 0, length - step);
+    y = cat({y.narrow(d, 0, step), y.narrow(d, step, length - step) * before}, d);
+  }
+  y = y.to(dtype);
+  return y.is_same(x) ? x.clone() : y;
 }
 
 }  // namespace lockstep

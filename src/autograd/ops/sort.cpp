@@ -2,11 +2,16 @@
 
 #include "autograd/ops/common.hpp"
 #include "autograd/ops/composed.hpp"
+#include "lockstep/autograd/ops/comparison.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/ops/reduce.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
 
 namespace lockstep {
 
 LOCKSTEP_OP(argsort, any, follow, same)
+LOCKSTEP_OP(median, numeric, follow, same)
+LOCKSTEP_OP(quantile, floating, follow, same)
 LOCKSTEP_OP(searchsorted, numeric, widest, same)
 LOCKSTEP_OP(sort, any, follow, same)
 LOCKSTEP_OP(topk, numeric, follow, same)
@@ -68,6 +73,75 @@ std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim
   }
   return {gather(x, d, positions), positions};
 }
+
+std::pair<Tensor, Tensor> median(const Tensor& x, std::int64_t dim, bool keepdim) {
+  if (x.dim() == 0)
+    return of_one_element(x, [&](const Tensor& line) { return median(line, dim, false); });
+  const ComposedOp call(ops::median, x);
+  const int d = wrap_dim(dim, x.dim());
+  const std::int64_t length = x.shape()[d];
+  LOCKSTEP_CHECK(length > 0, InvalidArgument, call.name(), ": dimension ", d, " of shape ",
+                 x.shape(), " has no middle element");
+  Tensor place = argsort(x, d).narrow(d, (length - 1) / 2, 1);
+  if (is_floating(x.dtype())) {
+    const Tensor largest = argmax(x, d, true);  // the first NaN, if there are any
+    place = where(isnan(gather(x.detach(), d, largest)), largest, place);
+  }
+  const Tensor y = gather(x, d, place);
+  return keepdim ? std::pair(y, place) : std::pair(y.squeeze(d), place.squeeze(d));
+}
+
+Tensor median(const Tensor& x) { return median(x.reshape({-1}), 0).first; }
+
+namespace {
+
+/// @throws InvalidArgument for shares that are none, as far as that is known without waiting.
+void check_shares(const Tensor& q) {
+  LOCKSTEP_CHECK(q.dim() <= 1 && is_floating(q.dtype()), InvalidArgument, ops::quantile.name,
+                 ": q has shape ", q.shape(), " and dtype ", q.dtype(),
+                 "; it needs one dimension or none, floating");
+  if (!q.device().is_cpu()) return;
+  for (const double share : q.to_vector<double>())
+    LOCKSTEP_CHECK(share >= 0 && share <= 1, InvalidArgument, ops::quantile.name, ": q = ", share,
+                   " is outside [0, 1]");
+}
+
+}  // namespace
+
+Tensor quantile(const Tensor& x_in, const Tensor& q, std::int64_t dim, bool keepdim) {
+  if (x_in.dim() == 0) return quantile(x_in.reshape({1}), q, dim, false);
+  const ComposedOp call(ops::quantile, x_in);
+  const Tensor& x = call[0];
+  const int d = wrap_dim(dim, x.dim());
+  const std::int64_t last = x.shape()[d] - 1;
+  LOCKSTEP_CHECK(last >= 0, InvalidArgument, call.name(), ": dimension ", d, " of shape ",
+                 x.shape(), " has no elements");
+  check_shares(q);
+  const DType wide = statistics_dtype(x.dtype());
+  const Tensor sorted = sort(x.to(wide), d).first.unsqueeze(0).transpose(0, d + 1);
+  const Tensor rank =
+      q.detach().to(x.device(), DType::f64).reshape({-1}) * static_cast<double>(last);
+  const Tensor below = floor(rank);
+  Shape along = Dims::filled(sorted.dim(), 1);
+  along[0] = rank.numel();
+  const auto at = [&](const Tensor& place) {
+    return index_select(sorted, 0, place.to(DType::i64));
+  };
+  Tensor y = lerp(at(below), at(ceil(rank)), (rank - below).to(wide).reshape(along));
+  const Tensor largest = sorted.narrow(0, last, 1);
+  y = where(isnan(largest), largest, y).to(x.dtype());
+  if (!keepdim) y = y.squeeze(d + 1);
+  return q.dim() == 0 ? y.squeeze(0) : y;
+}
+
+Tensor quantile(const Tensor& x, const Tensor& q) { return quantile(x.reshape({-1}), q, 0); }
+
+Tensor quantile(const Tensor& x, double q, std::int64_t dim, bool keepdim) {
+  check_shares(scalar(q));
+  return quantile(x, scalar(q, {DType::f64, x.device()}), dim, keepdim);
+}
+
+Tensor quantile(const Tensor& x, double q) { return quantile(x.reshape({-1}), q, 0); }
 
 Tensor searchsorted(const Tensor& sorted_in, const Tensor& values_in, bool right) {
   const OpCall call(ops::searchsorted, sorted_in, values_in);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "lockstep/tensor/tensor.hpp"
@@ -74,6 +75,14 @@ Tensor softplus(const Tensor& x);
 Tensor mish(const Tensor& x);
 /// x above 0, else alpha * (e^x - 1).
 Tensor elu(const Tensor& x, double alpha = 1.0);
+/// 1.0507 * elu(x, 1.67326), of a mean and variance that layers keep (Klambauer et al. 2017).
+Tensor selu(const Tensor& x);
+/// x above 0, else alpha * (e^(x / alpha) - 1) (Barron 2017).
+/// @throws InvalidArgument for an alpha of 0.
+Tensor celu(const Tensor& x, double alpha = 1.0);
+/// The first half along a dimension times the sigmoid of the second (Dauphin et al. 2017).
+/// @throws InvalidArgument for an odd extent.
+Tensor glu(const Tensor& x, std::int64_t dim = -1);
 /// x * clamp(x + 3, 0, 6) / 6.
 Tensor hardswish(const Tensor& x);
 /// x above 0, else slope * x.
@@ -136,6 +145,10 @@ Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 /// a to the power b.
 Tensor pow(const Tensor& a, const Tensor& b);
+/// a + weight * (b - a), counted from the end that is nearer: exactly b for a weight of 1.
+/// Floating; shapes broadcast.
+Tensor lerp(const Tensor& a, const Tensor& b, const Tensor& weight);
+Tensor lerp(const Tensor& a, const Tensor& b, double weight);
 /// silu(gate) * up, rounded once; shapes broadcast: the gate of SwiGLU (Shazeer 2020), a
 /// feed-forward part `linear(swiglu(linear(x, gate), linear(x, up)), down)`.
 Tensor swiglu(const Tensor& gate, const Tensor& up);

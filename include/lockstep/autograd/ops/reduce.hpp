@@ -61,6 +61,18 @@ Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor norm(const Tensor& x, DimIndex auto dim, bool keepdim = false) {
   return norm(x, only(dim), keepdim);
 }
+/// (sum |x|^p)^(1/p), of p = 0 the number of elements that are not 0, of infinity the largest |x|,
+/// of -infinity the least; gradient 0 at 0. Without dimensions over all.
+/// @throws InvalidArgument for a NaN, and without elements for an infinite or negative p.
+Tensor vector_norm(const Tensor& x, double p = 2.0, const Dims& dims = {}, bool keepdim = false);
+Tensor vector_norm(const Tensor& x, double p, DimIndex auto dim, bool keepdim = false) {
+  return vector_norm(x, p, only(dim), keepdim);
+}
+/// The p-norms of the differences between all points of two sets: the distances [..., P, R]. All
+/// differences are kept for backward, [..., P, R, M].
+/// @param a [..., P, M]. @param b [..., R, M]; leading extents broadcast.
+/// @throws InvalidArgument for shapes that do not fit, and for a negative p.
+Tensor cdist(const Tensor& a, const Tensor& b, double p = 2.0);
 
 /// x / max(norm, eps) with the p-norm along a dimension, (sum |x|^p)^(1/p), of which that of an
 /// infinite p is the largest |x|: vectors of length 1.
@@ -99,5 +111,9 @@ Tensor all(const Tensor& x, DimIndex auto dim, bool keepdim = false) {
 }
 /// Running sum along a dimension. Integers and bool give i64.
 Tensor cumsum(const Tensor& x, std::int64_t dim);
+/// Running product along a dimension, of a length n in log2(n) passes, each of which products of
+/// neighbours are made in: these must not overflow. Integers and bool give i64. The gradient is
+/// right where elements are 0, too.
+Tensor cumprod(const Tensor& x, std::int64_t dim);
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -55,6 +56,13 @@ std::vector<Tensor> unbind(const Tensor& x, std::int64_t dim = 0);
 /// As many copies behind one another as `times` says of each dimension; more numbers than
 /// dimensions repeat along new leading ones.
 Tensor repeat(const Tensor& x, const Dims& times);
+/// Each slice along a dimension as many times, one behind the other; without a dimension each
+/// element of x as one of one dimension. @throws InvalidArgument for a negative number.
+Tensor repeat_interleave(const Tensor& x, std::int64_t times, std::optional<std::int64_t> dim = {});
+/// The same with a number for each slice (i64, one dimension), which waits for the device.
+/// @throws InvalidArgument also for more or less numbers than slices, unless there is one.
+Tensor repeat_interleave(const Tensor& x, const Tensor& times,
+                         std::optional<std::int64_t> dim = {});
 /// `expand` to the shape of another tensor.
 Tensor expand_as(const Tensor& x, const Tensor& other);
 
@@ -85,6 +93,14 @@ Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, PaddingMode m
 inline Tensor pad(const Tensor& x, std::initializer_list<std::int64_t> padding, PaddingMode mode) {
   return pad(x, std::span(padding.begin(), padding.size()), mode);
 }
+/// The view `Tensor::diagonal`.
+inline Tensor diagonal(const Tensor& x, std::int64_t offset = 0, std::int64_t dim1 = 0,
+                       std::int64_t dim2 = 1) {
+  return x.diagonal(offset, dim1, dim2);
+}
+/// A matrix with x on a diagonal (0: the main one, above 0: those right of it) and zeros elsewhere;
+/// of a matrix a copy of that diagonal. @throws InvalidArgument for other numbers of dimensions.
+Tensor diag(const Tensor& x, std::int64_t diagonal = 0);
 /// Keeps elements on and below a diagonal of the last two dimensions, zeroes the rest.
 Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 /// Keeps elements on and above a diagonal of the last two dimensions, zeroes the rest.

@@ -19,6 +19,22 @@ Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 /// positions (i64).
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim = -1,
                                bool largest = true);
+/// The middle element along a dimension, of an even number the lower one, and its position (i64),
+/// which gets the whole gradient. A line with NaN gives the first of them. Numeric.
+/// @throws InvalidArgument for an extent of 0.
+std::pair<Tensor, Tensor> median(const Tensor& x, std::int64_t dim, bool keepdim = false);
+/// The middle element of all. @throws InvalidArgument for none.
+Tensor median(const Tensor& x);
+/// What the share q of the elements along a dimension lies below, interpolated linearly between
+/// neighbours; a line with NaN gives NaN. Floating, 16 bits rounded once.
+/// @param q floating, within [0, 1], of one dimension, which comes first in the result, or of none.
+/// @throws InvalidArgument for an extent of 0, and for another q (on a GPU only of another shape).
+Tensor quantile(const Tensor& x, const Tensor& q, std::int64_t dim, bool keepdim = false);
+/// The same of all elements.
+Tensor quantile(const Tensor& x, const Tensor& q);
+/// The same of one share, by number.
+Tensor quantile(const Tensor& x, double q, std::int64_t dim, bool keepdim = false);
+Tensor quantile(const Tensor& x, double q);
 /// Where values would have to be inserted into sorted lines to keep them sorted (i64): before
 /// elements that equal them, or behind with `right`. Not differentiable.
 /// @param sorted rising along its last dimension; one dimension, or the leading extents of

@@ -119,6 +119,13 @@ Tensor avg_pool1d(const Tensor& x, std::integral auto kernel, std::int64_t strid
 /// Means of windows of sequences [N, C, L], chosen so that the result has the given length.
 Tensor adaptive_avg_pool1d(const Tensor& x, std::int64_t output);
 
+/// Channels as pixels: [..., C * factor^2, H, W] becomes [..., C, H * factor, W * factor] (Shi et
+/// al. 2016). Any dtype. @throws InvalidArgument for channels that do not make whole pixels.
+Tensor pixel_shuffle(const Tensor& x, std::int64_t factor);
+/// The same back: [..., C, H * factor, W * factor] becomes [..., C * factor^2, H, W].
+/// @throws InvalidArgument for rows or columns that the factor does not divide.
+Tensor pixel_unshuffle(const Tensor& x, std::int64_t factor);
+
 /// Factors of height and width; one number means both.
 struct Scale2d {
   double height = 1;

@@ -1,0 +1,58 @@
+#include <cmath>
+
+#include "autograd/ops/common.hpp"
+#include "autograd/ops/composed.hpp"
+#include "lockstep/autograd/ops/comparison.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/ops/reduce.hpp"
+
+namespace lockstep {
+
+LOCKSTEP_OP(cdist, floating, f32, same)
+LOCKSTEP_OP(vector_norm, floating, f32, same)
+
+namespace {
+
+using namespace autograd;
+
+/// x to a power, without the slope at 0, which is infinite for small powers.
+Tensor power(const Tensor& x, double exponent) {
+  const Tensor none = x == 0.0;
+  return where(none, std::pow(0.0, exponent), pow(where(none, 1, x), exponent));
+}
+
+/// @param size |x|, in the dtype of statistics.
+Tensor norm_of_sizes(const Tensor& size, double p, const Dims& dims, bool keepdim) {
+  if (p == 0) return sum(where(isnan(size), 1, sign(size)), dims, keepdim);
+  if (p == 1) return sum(size, dims, keepdim);
+  if (std::isinf(p) && p > 0) return amax(size, dims, keepdim);
+  // Of no element the norms below 0 would be that of the least one: refused there.
+  if (std::isinf(p) || (p < 0 && size.numel() == 0)) return amin(size, dims, keepdim);
+  return power(sum(power(size, p), dims, keepdim), 1 / p);
+}
+
+}  // namespace
+
+Tensor vector_norm(const Tensor& x_in, double p, const Dims& dims, bool keepdim) {
+  const ComposedOp call(ops::vector_norm, x_in);
+  LOCKSTEP_CHECK(!std::isnan(p), InvalidArgument, call.name(), ": the order is NaN");
+  const Tensor& x = call[0];
+  if (p == 2) return norm(x, dims, keepdim);
+  const Tensor size = abs(x.to(statistics_dtype(x.dtype())));
+  return norm_of_sizes(size, p, dims, keepdim).to(x.dtype());
+}
+
+Tensor cdist(const Tensor& a_in, const Tensor& b_in, double p) {
+  const ComposedOp call(ops::cdist, a_in, b_in);
+  const Tensor &a = call[0], &b = call[1];
+  LOCKSTEP_CHECK(a.dim() >= 2 && b.dim() >= 2 && a.size(-1) == b.size(-1), InvalidArgument,
+                 call.name(), ": points of shapes ", a.shape(), " and ", b.shape(),
+                 "; it needs [..., P, M] and [..., R, M]");
+  LOCKSTEP_CHECK(p >= 0, InvalidArgument, call.name(), ": p = ", p, "; it must not be negative");
+  const DType wide = statistics_dtype(a.dtype());
+  const Tensor between = a.to(wide).unsqueeze(-2) - b.to(wide).unsqueeze(-3);
+  // Points without coordinates are as far apart by all norms.
+  return vector_norm(between, a.size(-1) == 0 ? 2 : p, -1).to(a.dtype());
+}
+
+}  // namespace lockstep
