@@ -21,8 +21,7 @@ def add_module(to, name, op, module, inputs, args, **given):
 
     def run(*leaves):
         x, weights = leaves[:len(inputs)], dict(zip(names, leaves[len(inputs):]))
-        y = torch.func.functional_call(module, weights, x if op != "lstm_cell" else (x[0], x[1:]), given)
-        return y
+        return torch.func.functional_call(module, weights, (x[0], x[1:]) if op == "lstm_cell" else x, given)
 
     to.add(name, op, {**args, "count": len(inputs), "parameters": list(names)}, [*inputs, *parameters], run)
 
@@ -71,10 +70,18 @@ def add_convolutions(to):
         add_module(to, f"{layer.__name__}_{name}", layer.__name__, module, [randn(*shape)], args)
 
 
+def add_cells(to):
+    for op, layer, states in (("lstm_cell", torch.nn.LSTMCell, 2), ("gru_cell", torch.nn.GRUCell, 1)):
+        for bias in (True, False):
+            cell = layer(4, 3, bias=bias, dtype=torch.float64)
+            add_module(to, f"{op}_{'bias' if bias else 'no_bias'}", op, cell,
+                       [randn(2, 4), *[randn(2, 3) for _ in range(states)]], {"bias": bias})
+
+
 def main():
     torch.manual_seed(8)
     references = References()
-    for add in (add_transformers, add_convolutions):
+    for add in (add_transformers, add_convolutions, add_cells):
         add(references)
     path = FOLDER / "modules.safetensors"
     references.write(path)

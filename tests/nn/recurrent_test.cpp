@@ -8,9 +8,11 @@
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/core/random.hpp"
 #include "lockstep/nn/module_ptr.hpp"
+#include "lockstep/nn/recurrent_cell.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/golden.hpp"
+#include "support/grad_check.hpp"
 #include "support/names_of.hpp"
 #include "support/place.hpp"
 
@@ -87,6 +89,95 @@ TEST(Recurrent, MatchesPyTorchByTheNamesOfItsParameters) { expect_all_golden(cpu
 
 class RecurrentOnGpu : public testing::OnGpu {};
 TEST_F(RecurrentOnGpu, MatchesPyTorchByTheNamesOfItsParameters) { expect_all_golden(device); }
+
+std::vector<Tensor> run(const nn::ModulePtr<nn::LSTMCell>& cell, const std::vector<Tensor>& in) {
+  const auto [h, c] = cell(in[0], nn::LSTMCell::State(in[1], in[2]));
+  return {h, c};
+}
+std::vector<Tensor> run(const nn::ModulePtr<nn::GRUCell>& cell, const std::vector<Tensor>& in) {
+  return {cell(in[0], in[1])};
+}
+
+template <class M>
+void expect_golden_cell(const GoldenCase& golden, Device device) {
+  SCOPED_TRACE(golden.name);
+  const auto cell = nn::make<M>({.input_size = 4,
+                                 .hidden_size = 3,
+                                 .bias = golden.args.flag("bias"),
+                                 .tensor = {DType::f64}});
+  const std::vector<std::string> names = names_of(cell->state_dict());
+  EXPECT_EQ(names, golden.args.texts("parameters"));
+  const auto count = static_cast<std::size_t>(golden.args.integer("count"));
+  NamedTensors state;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    state.emplace_back(names[i], golden.inputs[count + i]);
+  cell->load_state_dict(state);
+  cell->to(device);
+  std::vector<Tensor> in, gradients;
+  for (std::size_t i = 0; i < count; ++i)
+    in.push_back(golden.inputs[i].to(device).set_requires_grad());
+  const std::vector<Tensor> outputs = run(cell, in);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    expect_close(outputs[i], golden.outputs[i], "output");
+    gradients.push_back(golden.grad_outputs[i].to(device));
+  }
+  autograd::Engine::run(outputs, gradients, false);
+  for (const Tensor& parameter : cell->parameters()) in.push_back(parameter);
+  for (std::size_t i = 0; i < in.size(); ++i)
+    expect_close(in[i].grad(), golden.grads[i], "gradient " + std::to_string(i));
+}
+
+void expect_all_golden_cells(Device device) {
+  int cases = 0;
+  for (const GoldenCase& golden : testing::load_golden("modules")) {
+    if (golden.op == "lstm_cell") expect_golden_cell<nn::LSTMCell>(golden, device);
+    if (golden.op == "gru_cell") expect_golden_cell<nn::GRUCell>(golden, device);
+    cases += golden.op.ends_with("_cell");
+  }
+  EXPECT_EQ(cases, 4);
+}
+
+TEST(RecurrentCells, MatchPyTorchByTheNamesOfTheirParameters) { expect_all_golden_cells(cpu); }
+TEST_F(RecurrentOnGpu, CellsMatchPyTorch) { expect_all_golden_cells(device); }
+
+TEST(RecurrentCells, MakeTheStepsOfTheirLayers) {
+  const auto layer =
+      nn::make<nn::LSTM>({.input_size = 3, .hidden_size = 4, .tensor = {DType::f64}});
+  const auto cell =
+      nn::make<nn::LSTMCell>({.input_size = 3, .hidden_size = 4, .tensor = {DType::f64}});
+  NamedTensors state;
+  for (const auto& [name, tensor] : layer->state_dict())
+    state.emplace_back(name.substr(0, name.find("_l0")), tensor);
+  cell->load_state_dict(state);
+  const Tensor x = randn({5, 2, 3}, DType::f64);
+  nn::LSTMCell::State now;
+  for (std::int64_t t = 0; t < 5; ++t) now = cell(x[t], now);
+  const auto [y, last] = layer(x);
+  EXPECT_TRUE(allclose(std::get<0>(now), y[4], 1e-12, 1e-12));
+  EXPECT_TRUE(allclose(std::get<1>(now), std::get<1>(last)[0], 1e-12, 1e-12));
+}
+
+TEST(RecurrentCells, HaveTheRightGradients) {
+  const nn::RecurrentCellOptions options{.input_size = 3, .hidden_size = 2, .tensor = {DType::f64}};
+  const auto lstm = nn::make<nn::LSTMCell>(options);
+  const auto gru = nn::make<nn::GRUCell>(options);
+  testing::expect_gradients(
+      [&](const std::vector<Tensor>& in) {
+        const auto [h, c] = lstm(in[0], lstm(in[0], nn::LSTMCell::State(in[1], in[2])));
+        return h + c * gru(in[0], in[1]);
+      },
+      {randn({2, 3}, DType::f64), randn({2, 2}, DType::f64), randn({2, 2}, DType::f64)});
+}
+
+TEST(RecurrentCells, RefuseWhatDoesNotFit) {
+  const auto cell = nn::make<nn::GRUCell>(3, 4);
+  EXPECT_EQ(cell(randn({2, 3})).shape(), (Shape{2, 4}));
+  EXPECT_EQ(cell(randn({0, 3})).shape(), (Shape{0, 4}));
+  EXPECT_THROW(cell(randn({3})), InvalidArgument);
+  EXPECT_THROW(cell(randn({2, 4})), InvalidArgument);
+  EXPECT_THROW(cell(randn({2, 3}), randn({2, 3})), InvalidArgument);
+  EXPECT_THROW(nn::make<nn::LSTMCell>(3, 0), InvalidArgument);
+}
 
 TEST(Recurrent, StartsUniformWithinTheRootOfItsStates) {
   const auto layer = nn::make<nn::LSTM>({.input_size = 30, .hidden_size = 25, .num_layers = 2});

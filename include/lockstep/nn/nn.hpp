@@ -24,6 +24,7 @@
 #include "lockstep/nn/padding.hpp"
 #include "lockstep/nn/pooling.hpp"
 #include "lockstep/nn/recurrent.hpp"
+#include "lockstep/nn/recurrent_cell.hpp"
 #include "lockstep/nn/sequential.hpp"
 #include "lockstep/nn/transformer.hpp"
 #include "lockstep/nn/upsample.hpp"
