@@ -95,32 +95,32 @@ Tensor median(const Tensor& x) { return median(x.reshape({-1}), 0).first; }
 
 namespace {
 
+void check_share(double q) {
+  LOCKSTEP_CHECK(q >= 0 && q <= 1, InvalidArgument, ops::quantile.name, ": q = ", q,
+                 " is outside [0, 1]");
+}
+
 /// @throws InvalidArgument for shares that are none, as far as that is known without waiting.
 void check_shares(const Tensor& q) {
   LOCKSTEP_CHECK(q.dim() <= 1 && is_floating(q.dtype()), InvalidArgument, ops::quantile.name,
                  ": q has shape ", q.shape(), " and dtype ", q.dtype(),
                  "; it needs one dimension or none, floating");
   if (!q.device().is_cpu()) return;
-  for (const double share : q.to_vector<double>())
-    LOCKSTEP_CHECK(share >= 0 && share <= 1, InvalidArgument, ops::quantile.name, ": q = ", share,
-                   " is outside [0, 1]");
+  for (const double share : q.to_vector<double>()) check_share(share);
 }
 
-}  // namespace
-
-Tensor quantile(const Tensor& x_in, const Tensor& q, std::int64_t dim, bool keepdim) {
-  if (x_in.dim() == 0) return quantile(x_in.reshape({1}), q, dim, false);
+/// @param q of x's device, known to be shares.
+Tensor quantile_of(const Tensor& x_in, const Tensor& q, std::int64_t dim, bool keepdim) {
+  if (x_in.dim() == 0) return quantile_of(x_in.reshape({1}), q, dim, false);
   const ComposedOp call(ops::quantile, x_in);
   const Tensor& x = call[0];
   const int d = wrap_dim(dim, x.dim());
   const std::int64_t last = x.shape()[d] - 1;
   LOCKSTEP_CHECK(last >= 0, InvalidArgument, call.name(), ": dimension ", d, " of shape ",
                  x.shape(), " has no elements");
-  check_shares(q);
   const DType wide = statistics_dtype(x.dtype());
   const Tensor sorted = sort(x.to(wide), d).first.unsqueeze(0).transpose(0, d + 1);
-  const Tensor rank =
-      q.detach().to(x.device(), DType::f64).reshape({-1}) * static_cast<double>(last);
+  const Tensor rank = q.detach().to(DType::f64).reshape({-1}) * static_cast<double>(last);
   const Tensor below = floor(rank);
   Shape along = Dims::filled(sorted.dim(), 1);
   along[0] = rank.numel();
@@ -134,11 +134,18 @@ Tensor quantile(const Tensor& x_in, const Tensor& q, std::int64_t dim, bool keep
   return q.dim() == 0 ? y.squeeze(0) : y;
 }
 
+}  // namespace
+
+Tensor quantile(const Tensor& x, const Tensor& q, std::int64_t dim, bool keepdim) {
+  check_shares(q);
+  return quantile_of(x, q.to(x.device()), dim, keepdim);
+}
+
 Tensor quantile(const Tensor& x, const Tensor& q) { return quantile(x.reshape({-1}), q, 0); }
 
 Tensor quantile(const Tensor& x, double q, std::int64_t dim, bool keepdim) {
-  check_shares(scalar(q));
-  return quantile(x, scalar(q, {DType::f64, x.device()}), dim, keepdim);
+  check_share(q);
+  return quantile_of(x, scalar(q, {DType::f64, x.device()}), dim, keepdim);
 }
 
 Tensor quantile(const Tensor& x, double q) { return quantile(x.reshape({-1}), q, 0); }

@@ -75,7 +75,7 @@ Tensor softplus(const Tensor& x);
 Tensor mish(const Tensor& x);
 /// x above 0, else alpha * (e^x - 1).
 Tensor elu(const Tensor& x, double alpha = 1.0);
-/// 1.0507 * elu(x, 1.67326), of a mean and variance that layers keep (Klambauer et al. 2017).
+/// 1.0507 * elu(x, 1.67326): layers of it keep mean 0 and variance 1 (Klambauer et al. 2017).
 Tensor selu(const Tensor& x);
 /// x above 0, else alpha * (e^(x / alpha) - 1) (Barron 2017).
 /// @throws InvalidArgument for an alpha of 0.
