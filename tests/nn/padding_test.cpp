@@ -24,8 +24,6 @@ using testing::GoldenCase;
 using testing::refusal;
 using Numbers = std::vector<std::int64_t>;
 
-constexpr TensorOptions f64{DType::f64};
-
 Numbers numbers(const Tensor& x) { return x.to_vector<std::int64_t>(); }
 
 TEST(Pad, TakesElementsFromTheTensor) {
@@ -56,7 +54,7 @@ TEST(Pad, RefusesToReachBeyondTheTensor) {
 }
 
 TEST(Pad, HasTheRightGradients) {
-  const Tensor x = randn({2, 3, 4}, f64);
+  const Tensor x = randn({2, 3, 4}, {DType::f64});
   for (const auto mode : {PaddingMode::reflect, PaddingMode::replicate, PaddingMode::circular})
     expect_gradients(
         [&](const std::vector<Tensor>& in) {
@@ -100,7 +98,7 @@ void compare(const auto& layer, const GoldenCase& golden, Device device) {
   expect_close(layer->bias.grad(), golden.grads[2], "gradient of the bias");
 }
 
-void expect_all_golden(Device device) {
+void expect_all_golden_convolutions(Device device) {
   int cases = 0;
   for (const GoldenCase& golden : testing::load_golden("modules")) {
     const bool same = !golden.args.has("padding");
@@ -111,7 +109,7 @@ void expect_all_golden(Device device) {
                                     .padding = same ? same_padding : golden.args.integer("padding"),
                                     .dilation = golden.args.integer("dilation", 1),
                                     .padding_mode = mode_of(golden),
-                                    .tensor = f64}),
+                                    .tensor = {DType::f64}}),
               golden, device);
     if (golden.op == "Conv2d") {
       const Dims kernel = golden.args.dims("kernel_size"), sides = golden.args.dims("padding");
@@ -121,7 +119,7 @@ void expect_all_golden(Device device) {
                                     .stride = golden.args.integer("stride", 1),
                                     .padding = same ? same_padding : Size2d(sides[0], sides[1]),
                                     .padding_mode = mode_of(golden),
-                                    .tensor = f64}),
+                                    .tensor = {DType::f64}}),
               golden, device);
     }
     cases += golden.op.starts_with("Conv");
@@ -129,10 +127,10 @@ void expect_all_golden(Device device) {
   EXPECT_EQ(cases, 6);
 }
 
-TEST(PaddedConvolutions, MatchPyTorch) { expect_all_golden(cpu); }
+TEST(PaddedConvolutions, MatchPyTorch) { expect_all_golden_convolutions(cpu); }
 
 class PaddedConvolutionsOnGpu : public testing::OnGpu {};
-TEST_F(PaddedConvolutionsOnGpu, MatchPyTorch) { expect_all_golden(device); }
+TEST_F(PaddedConvolutionsOnGpu, MatchPyTorch) { expect_all_golden_convolutions(device); }
 
 TEST(PaddedConvolutions, KeepTheExtentsTheyAreAskedTo) {
   const Tensor x = randn({1, 2, 5, 6}), weight = randn({3, 2, 2, 4});

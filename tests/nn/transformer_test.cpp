@@ -21,8 +21,6 @@ using testing::expect_close;
 using testing::expect_gradients;
 using testing::GoldenCase;
 
-constexpr TensorOptions f64{DType::f64};
-
 nn::TransformerLayerOptions layer_of(const GoldenCase& golden) {
   return {.features = golden.args.integer("d_model"),
           .heads = golden.args.integer("nhead"),
@@ -32,7 +30,7 @@ nn::TransformerLayerOptions layer_of(const GoldenCase& golden) {
           .layer_norm_eps = golden.args.number("layer_norm_eps", 1e-5),
           .norm_first = golden.args.flag("norm_first"),
           .bias = golden.args.flag("bias", true),
-          .tensor = f64};
+          .tensor = {DType::f64}};
 }
 
 /// The mask that a case names.
@@ -58,7 +56,7 @@ Tensor run(const nn::ModulePtr<nn::TransformerDecoder>& decoder, const std::vect
 
 /// Loads PyTorch's parameters by their names, and compares the output and all gradients.
 template <class M>
-void expect_golden(const GoldenCase& golden, Device device) {
+void expect_golden_transformer(const GoldenCase& golden, Device device) {
   SCOPED_TRACE(golden.name);
   const auto count = static_cast<std::size_t>(golden.args.integer("count"));
   const std::vector<std::string> names = golden.args.texts("parameters");
@@ -85,20 +83,24 @@ void expect_golden(const GoldenCase& golden, Device device) {
                  i < count ? "gradient of an input" : "gradient of " + names[i - count]);
 }
 
-void expect_all_golden(Device device) {
+void expect_all_golden_transformers(Device device) {
   int cases = 0;
   for (const GoldenCase& golden : testing::load_golden("modules")) {
-    if (golden.op == "transformer_encoder") expect_golden<nn::TransformerEncoder>(golden, device);
-    if (golden.op == "transformer_decoder") expect_golden<nn::TransformerDecoder>(golden, device);
+    if (golden.op == "transformer_encoder")
+      expect_golden_transformer<nn::TransformerEncoder>(golden, device);
+    if (golden.op == "transformer_decoder")
+      expect_golden_transformer<nn::TransformerDecoder>(golden, device);
     cases += golden.op.starts_with("transformer");
   }
   EXPECT_EQ(cases, 8);
 }
 
-TEST(Transformer, MatchesPyTorchByTheNamesOfItsParameters) { expect_all_golden(cpu); }
+TEST(Transformer, MatchesPyTorchByTheNamesOfItsParameters) { expect_all_golden_transformers(cpu); }
 
 class TransformerOnGpu : public testing::OnGpu {};
-TEST_F(TransformerOnGpu, MatchesPyTorchByTheNamesOfItsParameters) { expect_all_golden(device); }
+TEST_F(TransformerOnGpu, MatchesPyTorchByTheNamesOfItsParameters) {
+  expect_all_golden_transformers(device);
+}
 
 TEST(Transformer, HasTheRightGradients) {
   manual_seed(3);
@@ -109,14 +111,14 @@ TEST(Transformer, HasTheRightGradients) {
                                               .dropout = 0.3,
                                               .activation = nn::TransformerActivation::gelu,
                                               .norm_first = norm_first,
-                                              .tensor = f64};
+                                              .tensor = {DType::f64}};
     const auto layer = nn::make<nn::TransformerDecoderLayer>(options);
     expect_gradients(
         [&](const std::vector<Tensor>& in) {
           manual_seed(5);  // the same elements are dropped out
           return layer(in[0], in[1], nn::AttentionMask{.is_causal = true});
         },
-        {randn({2, 3, 4}, f64), randn({2, 2, 4}, f64)});
+        {randn({2, 3, 4}, {DType::f64}), randn({2, 2, 4}, {DType::f64})});
   }
 }
 
@@ -138,8 +140,8 @@ TEST(Transformer, GivesTheSameToThoseWhoSeeItsParts) {
                                                               .dim_feedforward = 3,
                                                               .dropout = 0,
                                                               .norm_first = norm_first,
-                                                              .tensor = f64});
-    const Tensor x = randn({2, 3, 4}, f64), alone = layer(x);
+                                                              .tensor = {DType::f64}});
+    const Tensor x = randn({2, 3, 4}, {DType::f64}), alone = layer(x);
     std::vector<Tensor> branches;
     for (auto& [name, module] : layer->named_modules())
       if (name == "self_attn" || name == "linear2")
