@@ -28,6 +28,7 @@ NcclBackend::NcclBackend(IntrusivePtr<NcclGroup> group, std::string name,
       stream_(group_->device(), StreamPriority::high),
       scratch_(zeroed_scratch(stream_)),
       contacts_(rank(), size()),
+      longest_timeout_(*options.timeout),
       inquiry_(rank(), size(), membership.hub()),
       membership_(std::move(membership)),
       monitor_([this] { monitor(); }) {

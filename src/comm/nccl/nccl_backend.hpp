@@ -121,7 +121,7 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   // The first of them, by the last look; the clock's zero: none.
   std::atomic<NcclGroup::Clock::time_point> running_since_{NcclGroup::Clock::time_point()};
   std::atomic<NcclGroup::Clock::time_point> last_look_{NcclGroup::Clock::now()};  // at them
-  std::atomic<std::chrono::milliseconds> longest_timeout_{std::chrono::milliseconds(0)};
+  std::atomic<std::chrono::milliseconds> longest_timeout_;  // of any operation
 
   // What the control channel's thread has seen of the monitor: its last look, and for how long
   // none.
