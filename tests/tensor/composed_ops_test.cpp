@@ -347,6 +347,29 @@ TEST(Members, AreTheFunctionsOfTheirNamesToo) {
   same(x.expand_as(zeros({3, 2, 2})).sum(0), x * 3);
 }
 
+// The elements that end at one lie within f64 where the product of a few of them is beyond f32.
+TEST(ComposedOps, ProductsOfF32AreRoundedOnceAndNeedNotFitOnTheWay) {
+  EXPECT_EQ(values(cumprod(tensor<float>({0.f, 1e30f, 1e30f, 1.f}), 0)), (Numbers{0, 0, 0, 0}));
+  const Tensor back = cumprod(tensor<float>({1e-30f, 1e30f, 1e30f, 1e-30f}), 0);
+  EXPECT_TRUE(allclose(back, tensor<float>({1e-30f, 1.f, 1e30f, 1.f}), 1e-6, 0));
+  const Tensor last = cumprod(full({5000}, 1.0001f), 0)[-1];
+  EXPECT_NEAR(last.item() / std::pow(double{1.0001f}, 5000), 1, 1e-7);
+}
+
+TEST(ComposedOps, SlopeOfCeluDoesNotCancelFarBelowZero) {
+  Tensor x = tensor<float>({-6.f, -20.f});
+  x.set_requires_grad(true);
+  sum(celu(x)).backward();
+  EXPECT_TRUE(allclose(x.grad(), exp(x.detach()), 1e-6, 0));
+}
+
+TEST(ComposedOps, SharesOfQuantileGetGradients) {
+  Tensor q = tensor<double>({0.3, 0.5});
+  q.set_requires_grad(true);
+  sum(quantile(tensor<double>({1, 4, 9, 16}), q)).backward();
+  EXPECT_TRUE(allclose(q.grad(), tensor<double>({9, 15})));
+}
+
 TEST(ComposedOps, HaveTheRightGradients) {
   manual_seed(5);
   const Tensor x = rand({2, 3}, f64) + 0.5, y = rand({2, 3}, f64) + 0.5, v = rand({4}, f64);

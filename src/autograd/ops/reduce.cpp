@@ -361,8 +361,9 @@ Tensor cumprod(const Tensor& x_in, std::int64_t dim) {
   const int d = wrap_dim(dim, x.dim());
   const std::int64_t length = x.shape()[d];
   const DType dtype = sum_dtype(x.dtype());
-  // No division: the products of the 1, 2, 4 ... elements that end at each.
-  Tensor y = x.to(is_floating(dtype) ? statistics_dtype(dtype) : dtype);
+  // No division: the products of the 1, 2, 4 ... elements that end at each, which f64 holds of f32
+  // where their products with what is before them fit again.
+  Tensor y = x.to(is_floating(dtype) ? DType::f64 : dtype);
   for (std::int64_t step = 1; step < length; step *= 2) {
     const Tensor before = y.narrow(d, 0, length - step);
     y = cat({y.narrow(d, 0, step), y.narrow(d, step, length - step) * before}, d);

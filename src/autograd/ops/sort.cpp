@@ -120,7 +120,7 @@ Tensor quantile_of(const Tensor& x_in, const Tensor& q, std::int64_t dim, bool k
                  x.shape(), " has no elements");
   const DType wide = statistics_dtype(x.dtype());
   const Tensor sorted = sort(x.to(wide), d).first.unsqueeze(0).transpose(0, d + 1);
-  const Tensor rank = q.detach().to(DType::f64).reshape({-1}) * static_cast<double>(last);
+  const Tensor rank = q.to(DType::f64).reshape({-1}) * static_cast<double>(last);
   const Tensor below = floor(rank);
   Shape along = Dims::filled(sorted.dim(), 1);
   along[0] = rank.numel();

@@ -85,7 +85,7 @@ enum class PaddingMode : unsigned char {
   replicate,  ///< the element at the edge
   circular,   ///< the elements from the other end
 };
-/// Surrounds with elements of x. @param padding as above.
+/// Surrounds with elements of x, in row-major order. @param padding as above, not negative.
 /// @throws InvalidArgument for a padding of an extent or more by reflection, of more than one in a
 /// circle, and of no element.
 Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, PaddingMode mode);

@@ -120,7 +120,8 @@ Tensor avg_pool1d(const Tensor& x, std::integral auto kernel, std::int64_t strid
 Tensor adaptive_avg_pool1d(const Tensor& x, std::int64_t output);
 
 /// Channels as pixels: [..., C * factor^2, H, W] becomes [..., C, H * factor, W * factor] (Shi et
-/// al. 2016). Any dtype. @throws InvalidArgument for channels that do not make whole pixels.
+/// al. 2016), in row-major order. Any dtype. @throws InvalidArgument for channels that do not make
+/// whole pixels.
 Tensor pixel_shuffle(const Tensor& x, std::int64_t factor);
 /// The same back: [..., C, H * factor, W * factor] becomes [..., C * factor^2, H, W].
 /// @throws InvalidArgument for rows or columns that the factor does not divide.
