@@ -28,6 +28,22 @@ std::vector<GradCase> activations() {
   };
 }
 
+// On the CPU alone: which problems a GPU has plans for is asked of those on file.
+std::vector<GradCase> convolutions_of_same_extents() {
+  return {
+      {"conv2d_of_same_extents",
+       [](const Tensors& in) {
+         return conv2d(in[0], in[1], in[2], {.padding = {same_padding, 1}});
+       },
+       shapes({{1, 2, 4, 3}, {2, 2, 4, 3}, {2}})},
+      {"conv1d_of_same_extents",
+       [](const Tensors& in) {
+         return conv1d(in[0], in[1], {}, {.padding = same_padding, .dilation = 3});
+       },
+       shapes({{2, 2, 5}, {3, 2, 2}})},
+  };
+}
+
 std::vector<GradCase> rearrangements() {
   const auto pixels = shapes({{2, 4, 2, 6}});
   return {
@@ -46,16 +62,6 @@ std::vector<GradCase> rearrangements() {
          return pad(in[0].transpose(0, 1), {2, 1, 0, 3}, PaddingMode::circular);
        },
        shapes({{2, 3}})},
-      {"conv2d_of_same_extents",
-       [](const Tensors& in) {
-         return conv2d(in[0], in[1], in[2], {.padding = {same_padding, 1}});
-       },
-       shapes({{1, 2, 4, 3}, {2, 2, 4, 3}, {2}})},
-      {"conv1d_of_same_extents",
-       [](const Tensors& in) {
-         return conv1d(in[0], in[1], {}, {.padding = same_padding, .dilation = 3});
-       },
-       shapes({{2, 2, 5}, {3, 2, 2}})},
       {"repeat_interleave", [](const Tensors& in) { return repeat_interleave(in[0], 3, 1); },
        shapes({{2, 3, 2}})},
       {"repeat_interleave_by_counts",
@@ -130,6 +136,8 @@ TEST_P(ComposedGradients, LeaveNothingAlive) { expect_no_leak(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Activations, ComposedGradients, ::testing::ValuesIn(activations()),
                          case_name);
+INSTANTIATE_TEST_SUITE_P(SameExtents, ComposedGradients,
+                         ::testing::ValuesIn(convolutions_of_same_extents()), case_name);
 INSTANTIATE_TEST_SUITE_P(Rearrangements, ComposedGradients, ::testing::ValuesIn(rearrangements()),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Statistics, ComposedGradients, ::testing::ValuesIn(statistics()),

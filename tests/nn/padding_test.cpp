@@ -129,9 +129,6 @@ void expect_all_golden_convolutions(Device device) {
 
 TEST(PaddedConvolutions, MatchPyTorch) { expect_all_golden_convolutions(cpu); }
 
-class PaddedConvolutionsOnGpu : public testing::OnGpu {};
-TEST_F(PaddedConvolutionsOnGpu, MatchPyTorch) { expect_all_golden_convolutions(device); }
-
 TEST(PaddedConvolutions, KeepTheExtentsTheyAreAskedTo) {
   const Tensor x = randn({1, 2, 5, 6}), weight = randn({3, 2, 2, 4});
   EXPECT_EQ(conv2d(x, weight, {}, {.padding = {same_padding, 1}, .dilation = 2}).shape(),
