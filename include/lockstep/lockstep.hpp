@@ -80,6 +80,7 @@
 #include "lockstep/nn/checkpoint.hpp"
 #include "lockstep/nn/conv1d.hpp"
 #include "lockstep/nn/conv2d.hpp"
+#include "lockstep/nn/conv_transpose1d.hpp"
 #include "lockstep/nn/conv_transpose2d.hpp"
 #include "lockstep/nn/distributed_data_parallel.hpp"
 #include "lockstep/nn/dropout.hpp"

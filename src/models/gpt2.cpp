@@ -52,11 +52,17 @@ Tensor places_of(const Tensor& tokens, Tensor positions, const nn::Child<nn::Emb
 
 Gpt2Attention::Gpt2Attention(const Gpt2Options& options)
     : heads(options.heads),
+      dropout(options.attention_dropout),
       c_attn(this, "c_attn", options.channels, 3 * options.channels, options.tensor),
-      c_proj(this, "c_proj", options.channels, options.channels, options.tensor) {}
+      c_proj(this, "c_proj", options.channels, options.channels, options.tensor) {
+  LOCKSTEP_CHECK(dropout >= 0 && dropout <= 1, InvalidArgument, "GPT-2: an attention_dropout of ",
+                 dropout, " is outside [0, 1]");
+}
 
 Tensor Gpt2Attention::forward(const Tensor& x, const Tensor& mask, const Tensor& addend) const {
-  const Tensor y = self_attention(c_attn(x), heads, {.mask = mask, .is_causal = true});
+  const Tensor y =
+      self_attention(c_attn(x), heads,
+                     {.mask = mask, .is_causal = true, .dropout = is_training() ? dropout : 0.0});
   return nn::plus(addend, c_proj, y);
 }
 

@@ -97,10 +97,11 @@ Tensor VisionTransformerMlp::forward(const Tensor& x, const Tensor& addend) cons
 
 VisionTransformerBlock::VisionTransformerBlock(const Options& options)
     : ln_1(this, "ln_1", norm_options(options, NormResult::for_products)),
-      self_attention(
-          this, "self_attention",
-          nn::MultiheadAttentionOptions{
-              .features = options.hidden_dim, .heads = options.heads, .tensor = options.tensor}),
+      self_attention(this, "self_attention",
+                     nn::MultiheadAttentionOptions{.features = options.hidden_dim,
+                                                   .heads = options.heads,
+                                                   .dropout = options.attention_dropout,
+                                                   .tensor = options.tensor}),
       dropout(this, "dropout", options.dropout),
       ln_2(this, "ln_2", norm_options(options, NormResult::for_products)),
       mlp(this, "mlp", options) {}

@@ -18,17 +18,17 @@ Tensor initial_projection(const MultiheadAttentionOptions& options) {
   return init::xavier_uniform_(empty({3 * options.features, options.features}, options.tensor));
 }
 
-/// The function's mask says what takes part.
-AttentionOptions seen(const AttentionMask& mask) {
-  const bool masks_out = mask.attn_mask.defined() && mask.attn_mask.dtype() == DType::boolean;
-  return {.mask = masks_out ? logical_not(mask.attn_mask) : mask.attn_mask,
-          .is_causal = mask.is_causal};
+double checked_dropout(double p) {
+  LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, "MultiheadAttention: a dropout of ", p,
+                 " is outside [0, 1]");
+  return p;
 }
 
 }  // namespace
 
 MultiheadAttention::MultiheadAttention(const MultiheadAttentionOptions& options)
     : heads_(options.heads),
+      dropout_(checked_dropout(options.dropout)),
       in_proj_weight(this, "in_proj_weight", initial_projection(options)),
       in_proj_bias(this, "in_proj_bias",
                    options.bias ? zeros({3 * options.features}, options.tensor) : Tensor()),
@@ -44,10 +44,18 @@ Tensor MultiheadAttention::split_heads(const Tensor& x) const {
   return x.reshape({x.size(0), x.size(1), heads_, x.size(2) / heads_}).transpose(1, 2);
 }
 
+/// The function's mask says what takes part.
+AttentionOptions MultiheadAttention::options_of(const AttentionMask& mask) const {
+  const bool masks_out = mask.attn_mask.defined() && mask.attn_mask.dtype() == DType::boolean;
+  return {.mask = masks_out ? logical_not(mask.attn_mask) : mask.attn_mask,
+          .is_causal = mask.is_causal,
+          .dropout = is_training() ? dropout_ : 0.0};
+}
+
 Tensor MultiheadAttention::attend(const Tensor& q, const Tensor& k, const Tensor& v,
                                   const AttentionMask& mask) const {
-  const Tensor heads =
-      scaled_dot_product_attention(split_heads(q), split_heads(k), split_heads(v), seen(mask));
+  const Tensor heads = scaled_dot_product_attention(split_heads(q), split_heads(k), split_heads(v),
+                                                    options_of(mask));
   return out_proj(heads.transpose(1, 2).reshape(q.shape()));
 }
 
@@ -58,7 +66,7 @@ Tensor MultiheadAttention::forward(const Tensor& x, const AttentionMask& mask) c
 Tensor MultiheadAttention::forward(const Tensor& x, const AttentionMask& mask,
                                    const Tensor& addend) const {
   const Tensor qkv = linear(x, in_proj_weight, in_proj_bias);
-  return plus(addend, out_proj, self_attention(qkv, heads_, seen(mask)));
+  return plus(addend, out_proj, self_attention(qkv, heads_, options_of(mask)));
 }
 
 Tensor MultiheadAttention::forward(const Tensor& query, const Tensor& key, const Tensor& value,
@@ -72,8 +80,8 @@ Tensor MultiheadAttention::forward(const Tensor& query, const Tensor& key, const
 }
 
 std::string MultiheadAttention::describe() const {
-  return text(in_proj_weight.size(1), ", heads=", heads_,
-              in_proj_bias.defined() ? "" : ", no bias");
+  return text(in_proj_weight.size(1), ", heads=", heads_, in_proj_bias.defined() ? "" : ", no bias",
+              dropout_ > 0 ? text(", dropout=", dropout_) : "");
 }
 
 }  // namespace lockstep::nn

@@ -11,6 +11,7 @@ MultiheadAttentionOptions attention_of(const TransformerLayerOptions& options) {
   return {.features = options.features,
           .heads = options.heads,
           .bias = options.bias,
+          .dropout = options.attention_dropout.value_or(options.dropout),
           .tensor = options.tensor};
 }
 

@@ -11,17 +11,17 @@ namespace {
 constexpr std::string_view adam_states[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
 
 template <class Options>
-void check_adam(const Options& options) {
+void check_adam(std::string_view name, const Options& options) {
   check_not_negative(
-      "Adam", {{"lr", options.lr}, {"eps", options.eps}, {"weight_decay", options.weight_decay}});
-  check_decay_rates("Adam", {{"beta1", options.beta1}, {"beta2", options.beta2}});
-  check_rounding("Adam", options.stochastic_rounding, options.master_weights);
+      name, {{"lr", options.lr}, {"eps", options.eps}, {"weight_decay", options.weight_decay}});
+  check_decay_rates(name, {{"beta1", options.beta1}, {"beta2", options.beta2}});
+  check_rounding(name, options.stochastic_rounding, options.master_weights);
 }
 
 }  // namespace
 
-void AdamOptions::check() const { check_adam(*this); }
-void AdamWOptions::check() const { check_adam(*this); }
+void AdamOptions::check() const { check_adam("Adam", *this); }
+void AdamWOptions::check() const { check_adam("AdamW", *this); }
 
 template <class Options>
 StateNames AdamFamily<Options>::state_names(std::size_t group, const Tensor&) const {

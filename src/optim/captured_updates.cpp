@@ -6,6 +6,7 @@
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/optim/optimizer.hpp"
+#include "optim/gradients.hpp"
 #include "optim/state_format.hpp"
 #include "optim/update.hpp"
 #include "runtime/step_recording.hpp"
@@ -81,6 +82,7 @@ class Optimizer::Captured {
   void begin() const {
     const NoGradGuard no_recording;
     const autograd::AutocastModeGuard in_the_dtype_of_the_state;
+    for (const ParameterState* each : changed_) check_update(each->parameter);
     for (ParameterState* each : changed_)
       if (each->written != each->parameter.impl().value_stamp()) optimizer_.prepare(*each);
     optimizer_.announce_update(changed_, scaling_);

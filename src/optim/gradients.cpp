@@ -14,6 +14,7 @@
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "optim/held_memory.hpp"
 #include "tensor/write_note.hpp"
 
 namespace lockstep::optim {
@@ -28,6 +29,10 @@ TensorOptions f64_on(Device device) { return {.dtype = DType::f64, .device = dev
 }  // namespace
 
 void check_update(const Tensor& parameter) {
+  LOCKSTEP_CHECK(
+      !HeldMemory::has(parameter), InvalidArgument,
+      "an optimizer is to change a parameter of shape ", parameter.shape(),
+      " that holds its average, and would lose that; swap_out() the WeightAverage first");
   if (parameter.requires_grad() && parameter.is_leaf()) autograd::leaf_of(parameter).check_update();
 }
 

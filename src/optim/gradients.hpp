@@ -14,7 +14,8 @@
 namespace lockstep::optim {
 
 /// To be called for each parameter before an optimizer's step, with a gradient or without.
-/// @throws InvalidArgument if its gradient is what backwards have only added up on this rank.
+/// @throws InvalidArgument if its gradient is what backwards have only added up on this rank, or a
+/// WeightAverage has put its average into it.
 void check_update(const Tensor& parameter);
 
 /// How a list of parameters is spread over ranks; see ClipGradNormOptions.

@@ -7,6 +7,7 @@
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "optim/held_memory.hpp"
 #include "optim/state_format.hpp"
 #include "optim/state_reader.hpp"
 #include "runtime/step_recording.hpp"
@@ -97,8 +98,10 @@ WeightAverage::Swapped WeightAverage::swap_in() {
                  "WeightAverage: there is no average before the first update()");
   const NoGradGuard no_recording;
   for (const auto& [name, parameter] : parameters_) aside_.push_back(parameter.detach().clone());
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    Tensor(parameters_[i].second).copy_(averages_[i]);
+  std::vector<Tensor> parameters;
+  for (const auto& [name, parameter] : parameters_) parameters.push_back(parameter);
+  held_ = std::make_shared<const HeldMemory>(parameters);
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].copy_(averages_[i]);
   return Swapped(*this);
 }
 
@@ -106,6 +109,7 @@ void WeightAverage::swap_out() {
   const NoGradGuard no_recording;
   for (std::size_t i = 0; i < aside_.size(); ++i) Tensor(parameters_[i].second).copy_(aside_[i]);
   aside_.clear();
+  held_.reset();
 }
 
 WeightAverage::Swapped::~Swapped() {

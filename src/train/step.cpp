@@ -128,6 +128,7 @@ Step::Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& 
                  options.micro_batch, " rows; give a number from 1 on, or 0 for all");
   LOCKSTEP_CHECK(!options.max_norm || *options.max_norm >= 0, InvalidArgument, "a max_norm of ",
                  options.max_norm.value_or(0), "; give a number from 0 on, or none");
+  (void)autocast(options);  // which checks its dtype
 }
 
 StepResult Step::operator()(std::span<const Tensor> inputs) {
@@ -204,7 +205,8 @@ void Step::add_to(checkpoint::Manager& checkpoints) const {
 Step::EvaluationScope::EvaluationScope(Step& step)
     : autocast_(autocast(step.options_)), whole_(step.replica_.whole_parameters()) {
   step.replica_.send_buffers();
-  if (step.options_.average) averaged_.emplace(step.options_.average->swap_in());
+  optim::WeightAverage* const average = step.options_.average;
+  if (average && average->updates() > 0) averaged_.emplace(average->swap_in());
   step.module_.apply([this](nn::Module& each) { modes_.emplace_back(&each, each.is_training()); });
   step.module_.eval();
 }

@@ -29,8 +29,15 @@ std::vector<GradCase> activations() {
 }
 
 // On the CPU alone: which problems a GPU has plans for is asked of those on file.
-std::vector<GradCase> convolutions_of_same_extents() {
+std::vector<GradCase> other_convolutions() {
   return {
+      {"conv_transpose1d",
+       [](const Tensors& in) {
+         return conv_transpose1d(
+             in[0], in[1], in[2],
+             {.stride = 2, .padding = 1, .output_padding = 2, .dilation = 3, .groups = 2});
+       },
+       shapes({{2, 4, 3}, {4, 3, 2}, {6}})},
       {"conv2d_of_same_extents",
        [](const Tensors& in) {
          return conv2d(in[0], in[1], in[2], {.padding = {same_padding, 1}});
@@ -136,8 +143,8 @@ TEST_P(ComposedGradients, LeaveNothingAlive) { expect_no_leak(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Activations, ComposedGradients, ::testing::ValuesIn(activations()),
                          case_name);
-INSTANTIATE_TEST_SUITE_P(SameExtents, ComposedGradients,
-                         ::testing::ValuesIn(convolutions_of_same_extents()), case_name);
+INSTANTIATE_TEST_SUITE_P(OtherConvolutions, ComposedGradients,
+                         ::testing::ValuesIn(other_convolutions()), case_name);
 INSTANTIATE_TEST_SUITE_P(Rearrangements, ComposedGradients, ::testing::ValuesIn(rearrangements()),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Statistics, ComposedGradients, ::testing::ValuesIn(statistics()),

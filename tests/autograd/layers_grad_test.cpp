@@ -192,6 +192,18 @@ std::vector<GradCase> attentions() {
                                              {.mask = beside(in, distinct({4, 4}))});
        },
        shapes(square)},
+      {"attention_with_learned_mask",
+       [](const Tensors& in) {
+         return scaled_dot_product_attention(in[0], in[1], in[2],
+                                             {.mask = in[3], .is_causal = true, .scale = 0.3});
+       },
+       shapes({{2, 4, 3, 3}, {2, 2, 5, 3}, {2, 2, 5, 2}, {4, 1, 5}})},
+      {"attention_with_dropout",
+       [](const Tensors& in) {
+         manual_seed(3);
+         return self_attention(in[0], 2, {.is_causal = true, .dropout = 0.4});
+       },
+       shapes({{2, 4, 18}})},
       {"attention_of_views",
        [](const Tensors& in) {
          // As a model has it: heads cut out of one projection.

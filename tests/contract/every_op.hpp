@@ -144,6 +144,10 @@ inline std::vector<Op> other_ops() {
        [](const TensorOptions& given) {
          return conv2d(x({1, 1, 3, 3}, given), x({1, 1, 2, 2}, given));
        }},
+      {"conv_transpose1d",
+       [](const TensorOptions& given) {
+         return conv_transpose1d(x({1, 1, 3}, given), x({1, 1, 2}, given));
+       }},
       {"conv_transpose2d",
        [](const TensorOptions& given) { return conv_transpose2d(image(given), image(given)); }},
       {"copy_", in_place([](Tensor& a, const Tensor& b) { a.copy_(b); }), true, true},

@@ -14,6 +14,7 @@
 #include "lockstep/tensor/factories.hpp"
 #include "support/golden.hpp"
 #include "support/place.hpp"
+#include "support/refusal.hpp"
 
 namespace lockstep {
 namespace {
@@ -50,6 +51,41 @@ TEST(Optimizer, GivesEveryGroupItsOptions) {
   EXPECT_EQ(optimizer.lr(0), 0.1);
   EXPECT_EQ(optimizer.lr(1), 0.25);
   EXPECT_THROW(optimizer.lr(2), InvalidArgument);
+}
+
+TEST(Optimizer, TakesOtherOptionsBetweenSteps) {
+  const auto trained = [](bool changes) {
+    Tensor w = ones({2}, {DType::f64}).set_requires_grad();
+    optim::AdamW optimizer({w}, {.lr = 0.1, .weight_decay = changes ? 0.01 : 0.5});
+    if (changes) {
+      optim::AdamWOptions options = optimizer.options();
+      options.weight_decay = 0.5;
+      optimizer.set_options(options);
+    }
+    w.set_grad(ones({2}, {DType::f64}));
+    optimizer.step();
+    return w.detach().clone();
+  };
+  EXPECT_TRUE(equal(trained(true), trained(false)));
+}
+
+TEST(Optimizer, SetsTheOptionsOfAGroupOrNothing) {
+  const Tensor a = ones({2}).set_requires_grad(), b = ones({2}).set_requires_grad();
+  optim::AdamW optimizer({{{a}, {.lr = 0.1}}, {{b}, {.lr = 0.2}}});
+  optimizer.set_options({.lr = 0.3, .beta1 = 0.5}, 1);
+  EXPECT_EQ(optimizer.lr(0), 0.1);
+  EXPECT_EQ(optimizer.base_lr(1), 0.3);
+  EXPECT_EQ(optimizer.options(1).beta1, 0.5);
+  EXPECT_THROW(optimizer.set_options({.lr = 0.4}, 2), InvalidArgument);
+  EXPECT_THROW(optimizer.set_options({.lr = 0.4, .beta1 = 1.5}, 1), InvalidArgument);
+  for (const optim::AdamWOptions& kept :
+       {optim::AdamWOptions{.lr = 0.4, .master_weights = false},
+        optim::AdamWOptions{.lr = 0.4, .state_format = optim::StateFormat::bf16}}) {
+    const std::string message = testing::refusal([&] { optimizer.set_options(kept, 1); });
+    EXPECT_NE(message.find("which its states are kept by"), std::string::npos) << message;
+  }
+  EXPECT_EQ(optimizer.lr(1), 0.3);
+  EXPECT_EQ(optimizer.options(1).beta1, 0.5);
 }
 
 TEST(Optimizer, CallsItsHooksWhenAStepIsDone) {

@@ -6,6 +6,7 @@
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/place.hpp"
+#include "support/refusal.hpp"
 
 namespace lockstep {
 namespace {
@@ -87,6 +88,27 @@ TEST_P(WeightAverages, AreSwappedInForAWhile) {
     average.update();
     expect_all(average.state_dict()[0].second, 2.5);
   }
+}
+
+// Such a step would be lost with swap_out().
+TEST_P(WeightAverages, KeepOptimizersOffWhileTheyAreSwappedIn) {
+  Tensor a = filled(1.0, small).set_requires_grad(), b = filled(1.0, small).set_requires_grad();
+  optim::SGD optimizer({a, b}, {.lr = 1}), other({b.detach().set_requires_grad()}, {.lr = 1});
+  WeightAverage average({b});
+  average.update();
+  a.set_grad(filled(1.0, small));
+  b.set_grad(filled(1.0, small));
+  {
+    const auto averaged = average.swap_in();
+    const std::string message = testing::refusal([&] { optimizer.step(); });
+    EXPECT_NE(message.find("holds its average"), std::string::npos) << message;
+    EXPECT_THROW(other.step(), InvalidArgument) << "in the same memory";
+    optim::SGD({a}, {.lr = 1}).step();
+  }
+  expect_all(a.detach(), 0.0);
+  expect_all(b.detach(), 1.0);
+  optimizer.step();
+  expect_all(b.detach(), 0.0);
 }
 
 // What is swapped in and out again is no change by others to the optimizer's master copy.

@@ -240,6 +240,18 @@ TEST(TrainStep, RefusesMicroBatchesOfInputsWithUnlikeRows) {
   });
 }
 
+// A baseline, before there is an average.
+TEST(TrainStep, MayBeEvaluatedBeforeTheFirst) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Training training(group);
+    const std::string before = training.weights();
+    training.loss();
+    EXPECT_TRUE(training.weights() == before);
+    for (auto& batch : training.loader) training.step(batch);
+    EXPECT_EQ(training.average.updates(), 5);
+  });
+}
+
 TEST(TrainStep, EvaluationsLeaveTrainingAsItWas) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const int zero : {0, 1, 2}) {

@@ -23,6 +23,7 @@ struct Gpt2Options {
   std::int64_t context = 1024;      ///< longest sequence
   std::int64_t vocabulary = 50257;  ///< number of tokens
   double dropout = 0.0;             ///< after the embedding and each residual branch
+  double attention_dropout = 0.0;   ///< of attention's weights: Hugging Face's attn_pdrop
   double norm_eps = 1e-5;
   TensorOptions tensor = {};  ///< dtype and device of the parameters
 };
@@ -46,6 +47,7 @@ struct Gpt2Attention : nn::Module {
   Tensor forward(const Tensor& x, const Tensor& mask = {}, const Tensor& addend = {}) const;
 
   std::int64_t heads;
+  double dropout;  ///< of the weights, in training
   nn::Child<nn::Linear> c_attn;
   nn::Child<nn::Linear> c_proj;
 };

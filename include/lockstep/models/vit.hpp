@@ -24,7 +24,8 @@ struct VisionTransformerOptions {
   std::int64_t hidden_dim = 768;  ///< features of each position
   std::int64_t mlp_dim = 3072;    ///< features inside the feed-forward part
   std::int64_t num_classes = 1000;
-  double dropout = 0.0;  ///< while training; attention itself has none
+  double dropout = 0.0;            ///< while training; attention itself has its own
+  double attention_dropout = 0.0;  ///< of attention's weights, while training
   double norm_eps = 1e-6;
   TensorOptions tensor = {};  ///< dtype and device of the parameters
 };
@@ -106,7 +107,8 @@ class VisionTransformer : public nn::Module {
 };
 
 /// ViT-B/16, of 86.6 M parameters. Of the options, those count that are not sizes of the network:
-/// image_size, in_channels, num_classes, dropout, norm_eps and tensor. So for the others.
+/// image_size, in_channels, num_classes, dropout, attention_dropout,
+/// norm_eps and tensor. So for the others.
 nn::ModulePtr<VisionTransformer> vit_b_16(const VisionTransformerOptions& options = {});
 /// ViT-B/32, of 88.2 M parameters.
 nn::ModulePtr<VisionTransformer> vit_b_32(const VisionTransformerOptions& options = {});

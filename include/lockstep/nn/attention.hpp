@@ -16,6 +16,7 @@ struct MultiheadAttentionOptions {
   std::int64_t features = 0;  ///< of queries, keys, values and results
   std::int64_t heads = 1;     ///< must divide the features
   bool bias = true;
+  double dropout = 0.0;  ///< of the weights, in training (`AttentionOptions::dropout`)
   TensorOptions tensor = {};
 };
 
@@ -34,7 +35,8 @@ struct AttentionMask {
 class MultiheadAttention : public Module {
  public:
   using Options = MultiheadAttentionOptions;
-  /// @throws InvalidArgument for heads that do not divide the features.
+  /// @throws InvalidArgument for heads that do not divide the features and a dropout outside
+  /// [0, 1].
   explicit MultiheadAttention(const MultiheadAttentionOptions& options);
   /// With bias.
   MultiheadAttention(std::int64_t features, std::int64_t heads)
@@ -54,7 +56,9 @@ class MultiheadAttention : public Module {
  private:
   Tensor split_heads(const Tensor& x) const;
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask) const;
+  AttentionOptions options_of(const AttentionMask& mask) const;
   std::int64_t heads_;
+  double dropout_;
 
  public:
   Parameter in_proj_weight;  ///< [3 * features, features]: for queries, keys and values

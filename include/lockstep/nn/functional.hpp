@@ -16,6 +16,7 @@ using lockstep::binary_cross_entropy;
 using lockstep::binary_cross_entropy_with_logits;
 using lockstep::conv1d;
 using lockstep::conv2d;
+using lockstep::conv_transpose1d;
 using lockstep::conv_transpose2d;
 using lockstep::cosine_similarity;
 using lockstep::cross_entropy;

@@ -9,6 +9,7 @@
 #include "lockstep/nn/checkpoint.hpp"
 #include "lockstep/nn/conv1d.hpp"
 #include "lockstep/nn/conv2d.hpp"
+#include "lockstep/nn/conv_transpose1d.hpp"
 #include "lockstep/nn/conv_transpose2d.hpp"
 #include "lockstep/nn/dropout.hpp"
 #include "lockstep/nn/embedding.hpp"

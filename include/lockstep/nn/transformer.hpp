@@ -24,6 +24,9 @@ struct TransformerLayerOptions {
   std::int64_t heads = 1;               ///< must divide the features
   std::int64_t dim_feedforward = 2048;  ///< features between the two products
   double dropout = 0.1;                 ///< in training, of each branch and within the last
+  /// Of the weights of attention, as `dropout` if not given, as PyTorch has it. 0 lets fused
+  /// kernels compute attention, without its scores in memory.
+  std::optional<double> attention_dropout = {};
   TransformerActivation activation = TransformerActivation::relu;
   double layer_norm_eps = 1e-5;
   bool norm_first = false;  ///< normalise what goes into a branch, not its sum with the residual
@@ -31,8 +34,7 @@ struct TransformerLayerOptions {
   TensorOptions tensor = {};
 };
 
-/// Self-attention and a feed-forward part, each with a residual and a norm. Weights of attention
-/// are not dropped out.
+/// Self-attention and a feed-forward part, each with a residual and a norm.
 class TransformerEncoderLayer : public Module {
  public:
   using Options = TransformerLayerOptions;
@@ -80,7 +82,7 @@ class TransformerEncoder : public Module {
 };
 
 /// Self-attention, attention to what an encoder gave, and a feed-forward part, each with a residual
-/// and a norm. Weights of attention are not dropped out.
+/// and a norm.
 class TransformerDecoderLayer : public Module {
  public:
   using Options = TransformerLayerOptions;

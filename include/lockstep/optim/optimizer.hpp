@@ -243,6 +243,17 @@ class OptimizerWith : public Optimizer {
 
   /// Options of a group. @throws InvalidArgument for a group that does not exist.
   const Options& options(std::size_t group = 0) const { return options_[checked(group)]; }
+  /// Gives a group other options from the next step on, such as another weight decay, and its
+  /// learning rate as `set_lr` does. In data parallelism every rank does the same.
+  /// @throws InvalidArgument for a group that does not exist, values out of range, and another
+  /// `master_weights`, `stochastic_rounding` or `state_format`: states are kept by these. Nothing
+  /// has changed then.
+  void set_options(const Options& options, std::size_t group = 0) {
+    options.check();
+    check_kept_alike(this->options(group), options);
+    set_lr(options.lr, group);
+    options_[group] = options;
+  }
   double lr(std::size_t group = 0) const override { return options(group).lr; }
   StateFormat state_format(std::size_t group = 0) const override {
     if constexpr (requires(Options options) { options.state_format; })
@@ -294,6 +305,19 @@ class OptimizerWith : public Optimizer {
   }
 
  private:
+  static void check_kept_alike(const Options& now, const Options& next) {
+    const auto check = [](bool is_alike, std::string_view name) {
+      LOCKSTEP_CHECK(
+          is_alike, InvalidArgument, "an optimizer was given another ", name,
+          ", which its states are kept by; make a new one, and load the old one's state");
+    };
+    if constexpr (requires { now.master_weights; })
+      check(now.master_weights == next.master_weights, "master_weights");
+    if constexpr (requires { now.stochastic_rounding; })
+      check(now.stochastic_rounding == next.stochastic_rounding, "stochastic_rounding");
+    if constexpr (requires { now.state_format; })
+      check(now.state_format == next.state_format, "state_format");
+  }
   std::size_t checked(std::size_t group) const {
     LOCKSTEP_CHECK(group < options_.size(), InvalidArgument, "parameter group ", group,
                    " of an optimizer that has ", options_.size());

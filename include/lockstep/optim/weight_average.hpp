@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -15,6 +16,8 @@ class StepRecording;
 }
 
 namespace lockstep::optim {
+
+class HeldMemory;
 
 /// How a WeightAverage weighs.
 struct WeightAverageOptions {
@@ -64,6 +67,7 @@ class WeightAverage {
     WeightAverage* average_;
   };
   /// Keeps the parameters' values aside and lets them have the averages, rounded to their dtype.
+  /// Optimizers refuse to change them meanwhile.
   /// @throws InvalidArgument if they have them already, or there was no update.
   Swapped swap_in();
   /// Gives the parameters back what they held. Does nothing where they hold it.
@@ -86,6 +90,7 @@ class WeightAverage {
 
   NamedTensors parameters_;
   std::vector<Tensor> averages_, aside_;
+  std::shared_ptr<const HeldMemory> held_;  // the parameters', while they have averages
   WeightAverageOptions options_;
   std::int64_t updates_ = 0;
 };

@@ -99,10 +99,10 @@ class Step {
   }
 
   /// While it lives, the module is as it is to be evaluated or saved: no gradients are recorded,
-  /// modules are in evaluation, weights are whole, and averaged where there is an average, buffers
-  /// are those of rank 0 (DistributedDataParallel::send_buffers), and ops are cast as in training.
-  /// Then everything is as it was, but for buffers, which the next step replaces, too: training
-  /// goes on with the same bits.
+  /// modules are in evaluation, weights are whole, and averaged where there is an average (none
+  /// before the first step), buffers are those of rank 0 (DistributedDataParallel::send_buffers),
+  /// and ops are cast as in training. Then everything is as it was, but for buffers, which the next
+  /// step replaces, too: training goes on with the same bits.
   class [[nodiscard]] EvaluationScope {
    public:
     /// See Step::evaluation.

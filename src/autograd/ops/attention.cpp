@@ -4,7 +4,9 @@
 #include <cmath>
 #include <utility>
 
+#include "autograd/ops/attention_scores.hpp"
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/composed.hpp"
 #include "autograd/ops/heads.hpp"
 
 namespace lockstep {
@@ -47,43 +49,21 @@ std::array<Tensor, 3> empty_gradients(const Tensor& q, const Tensor& k, const Te
   return {std::move(dq), std::move(dk), std::move(dv)};
 }
 
-bool expands_to(const Shape& from, const Shape& to) {
-  const int lead = to.size() - from.size();
-  for (int i = 0; i < from.size() && lead >= 0; ++i)
-    if (from[i] != 1 && from[i] != to[lead + i]) return false;
-  return lead >= 0;
-}
-
 /// What attention reads: heads, and a mask over all scores or none.
 struct AttentionOperands {
   Tensor q, k, v, mask;
   kernels::AttentionOptions options;
 };
 
-/// A floating mask is taken in the dtype that mixed precision gave the operands.
-/// @throws InvalidArgument or Unsupported for a mask that does not fit.
 AttentionOperands operands_of(std::string_view op, const Tensor& q, const Tensor& k,
                               const Tensor& v, const AttentionOptions& options) {
-  AttentionOperands of{
-      .q = q,
-      .k = k,
-      .v = v,
-      .mask = {},
-      .options = {.scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3)))),
-                  .causal = options.is_causal}};
-  if (!options.mask.defined()) return of;
+  const double scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
   const Shape scores{q.size(0), q.size(1), q.size(2), k.size(2)};
-  LOCKSTEP_CHECK(expands_to(options.mask.shape(), scores), InvalidArgument, op,
-                 ": the mask has shape ", options.mask.shape(),
-                 ", which does not expand to that of the scores, ", scores);
-  const bool follows = thread_modes.autocast && is_floating(options.mask.dtype());
-  of.mask = (follows ? options.mask.to(q.dtype()) : options.mask).expand(scores);
-  check_same_device(op, q, of.mask);
-  LOCKSTEP_CHECK(of.mask.dtype() == DType::boolean || of.mask.dtype() == q.dtype(), InvalidArgument,
-                 op, ": the mask has dtype ", of.mask.dtype(), ", it must be bool or ", q.dtype());
-  LOCKSTEP_CHECK(!recording(of.mask), Unsupported, op,
-                 ": the mask requires a gradient, which this op does not compute; detach() it");
-  return of;
+  return {.q = q,
+          .k = k,
+          .v = v,
+          .mask = expanded_mask(op, q, scores, options.mask),
+          .options = {.scale = scale, .causal = options.is_causal}};
 }
 
 /// @return what backward needs of the scores.
@@ -137,6 +117,12 @@ std::array<Tensor, 3> split_packed(const Tensor& packed, std::int64_t heads) {
   return {part(0), part(1), part(2)};
 }
 
+void check_packed(const Tensor& qkv, std::int64_t heads) {
+  LOCKSTEP_CHECK(heads > 0 && qkv.dim() == 3 && qkv.size(2) > 0 && qkv.size(2) % (3 * heads) == 0,
+                 InvalidArgument, ops::self_attention.name, ": qkv of shape ", qkv.shape(), " for ",
+                 heads, " heads; expected [N, T, 3 * features], features a multiple of the heads");
+}
+
 void check_shapes(const Tensor& q, const Tensor& k, const Tensor& v) {
   const bool ranks = q.dim() == 4 && k.dim() == 4 && v.dim() == 4;
   const bool fits = ranks && q.size(0) == k.size(0) && q.size(0) == v.size(0) &&
@@ -152,6 +138,11 @@ void check_shapes(const Tensor& q, const Tensor& k, const Tensor& v) {
 
 Tensor scaled_dot_product_attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in,
                                     const AttentionOptions& options) {
+  if (needs_scores(options)) {
+    const ComposedOp call(ops::scaled_dot_product_attention, q_in, k_in, v_in);
+    check_shapes(q_in, k_in, v_in);
+    return attend_by_scores(call.name(), call[0], call[1], call[2], options);
+  }
   const OpCall call(ops::scaled_dot_product_attention, q_in, k_in, v_in);
   check_shapes(q_in, k_in, v_in);
   const auto operand = [&](std::size_t i) { return no_grad([&] { return dense_last(call[i]); }); };
@@ -204,11 +195,15 @@ struct SelfAttentionBackward {
 }  // namespace
 
 Tensor self_attention(const Tensor& qkv_in, std::int64_t heads, const AttentionOptions& options) {
+  if (needs_scores(options)) {
+    const ComposedOp call(ops::self_attention, qkv_in);
+    check_packed(qkv_in, heads);
+    const auto [q, k, v] = split_packed(call[0], heads);
+    const Tensor out = attend_by_scores(call.name(), q, k, v, options);
+    return out.transpose(1, 2).reshape({q.size(0), q.size(2), qkv_in.size(2) / 3});
+  }
   const OpCall call(ops::self_attention, qkv_in);
-  LOCKSTEP_CHECK(
-      heads > 0 && qkv_in.dim() == 3 && qkv_in.size(2) > 0 && qkv_in.size(2) % (3 * heads) == 0,
-      InvalidArgument, call.name(), ": qkv of shape ", qkv_in.shape(), " for ", heads,
-      " heads; expected [N, T, 3 * features], features a multiple of the heads");
+  check_packed(qkv_in, heads);
   const Tensor qkv = call.dense(0);
   const auto [q, k, v] = no_grad([&] { return split_packed(qkv, heads); });
   const AttentionOperands of = operands_of(call.name(), q, k, v, options);

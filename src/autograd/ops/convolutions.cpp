@@ -3,13 +3,14 @@
 #include "autograd/ops/same_padding.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
 
-// conv1d is a convolution over images of height 1; conv_transpose2d is one with forward and the
+// Sequences are images of height 1; conv_transpose2d is one with forward and the
 // gradient of the input exchanged.
 
 namespace lockstep {
 
 LOCKSTEP_OP(conv1d, floating, lower_precision, same)
 LOCKSTEP_OP(conv2d, floating, lower_precision, same)
+LOCKSTEP_OP(conv_transpose1d, floating, lower_precision, same)
 LOCKSTEP_OP(conv_transpose2d, floating, lower_precision, same)
 
 namespace {
@@ -203,6 +204,22 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                  .padding = {0, options.padding},
                  .dilation = {1, options.dilation},
                  .groups = options.groups})
+      .squeeze(2);
+}
+
+Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const ConvTranspose1dOptions& options) {
+  const ComposedOp call(ops::conv_transpose1d);
+  check_operand(ops::conv_transpose1d, x);
+  LOCKSTEP_CHECK(x.dim() == 3 && weight.dim() == 3, InvalidArgument, call.name(),
+                 ": needs sequences [N, C, L] and weights [C, out / groups, K], got shapes ",
+                 x.shape(), " and ", weight.shape());
+  return conv_transpose2d(x.unsqueeze(2), weight.unsqueeze(2), bias,
+                          {.stride = {1, options.stride},
+                           .padding = {0, options.padding},
+                           .output_padding = {0, options.output_padding},
+                           .dilation = {1, options.dilation},
+                           .groups = options.groups})
       .squeeze(2);
 }
 

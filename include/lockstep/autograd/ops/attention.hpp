@@ -18,21 +18,26 @@ struct AttentionOptions {
   bool is_causal = false;
   /// Factor of the scores; 1 / sqrt(D) if not given.
   std::optional<double> scale = {};
+  /// Weights are dropped out with this probability, in evaluation too: give 0 there. Draws from the
+  /// calling thread's generator.
+  double dropout = 0.0;
 };
 
 /// softmax(scale * q k^T + mask) v (Vaswani et al. 2017), without storing the scores. Rows that see
-/// no key are 0. Any strides whose last one is 1 are taken as they are.
+/// no key are 0. Any strides whose last one is 1 are taken as they are. With dropout, or a mask
+/// that requires a gradient, the scores are stored, [N, H, T, S] some four times, and rounded to
+/// q's dtype, and so are the weights.
 /// @param q [N, H, T, D]. @param k [N, G, S, D]. @param v [N, G, S, V]; H is a multiple of G, and
 /// query head h uses key head h / (H / G) (grouped attention).
-/// @return [N, H, T, V], in memory ordered N, T, H, V.
-/// @throws InvalidArgument for shapes that do not fit.
+/// @return [N, H, T, V], in memory ordered N, T, H, V (N, H, T, V where the scores are stored).
+/// @throws InvalidArgument for shapes that do not fit and a dropout outside [0, 1].
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {});
 
 /// The same of queries, keys and values that one product has made, side by side: in a backward
 /// they come together without a copy, and their bias needs the gradients of queries alone read.
 /// @param qkv [N, T, 3 * features], of each third `heads` heads. @return [N, T, features].
-/// @throws InvalidArgument for a shape that does not fit.
+/// @throws InvalidArgument for a shape that does not fit and a dropout outside [0, 1].
 Tensor self_attention(const Tensor& qkv, std::int64_t heads, const AttentionOptions& options = {});
 
 /// Rotary position embedding (Su et al. 2021): turns features i and i + D / 2 of every head as one

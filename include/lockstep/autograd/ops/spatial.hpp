@@ -69,6 +69,20 @@ struct ConvTranspose2dOptions {
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose2dOptions& options = {});
 
+/// Geometry of `conv_transpose1d`, as ConvTranspose2dOptions'.
+struct ConvTranspose1dOptions {
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
+  std::int64_t output_padding = 0;  ///< positions more at the end; below stride or dilation
+  std::int64_t dilation = 1;
+  std::int64_t groups = 1;
+};
+/// The same of sequences.
+/// @param x [N, C, L]. @param weight [C, out / groups, K]. @param bias [out] or undefined.
+/// @throws InvalidArgument for shapes or options that do not fit.
+Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                        const ConvTranspose1dOptions& options = {});
+
 /// Geometry of pooling; a stride of 0 means the kernel's size.
 struct Pool2dOptions {
   Size2d kernel = 1;

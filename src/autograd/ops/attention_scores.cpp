@@ -1,0 +1,81 @@
+#include "autograd/ops/attention_scores.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "autograd/ops/common.hpp"
+#include "lockstep/autograd/ops/comparison.hpp"
+#include "lockstep/autograd/ops/indexing.hpp"
+#include "lockstep/autograd/ops/loss.hpp"
+#include "lockstep/autograd/ops/matmul.hpp"
+#include "lockstep/autograd/ops/norm.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/ops/reduce.hpp"
+#include "lockstep/autograd/ops/shape.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep::autograd {
+namespace {
+
+constexpr double unseen = -std::numeric_limits<double>::infinity();
+
+bool expands_to(const Shape& from, const Shape& to) {
+  const int lead = to.size() - from.size();
+  for (int i = 0; i < from.size() && lead >= 0; ++i)
+    if (from[i] != 1 && from[i] != to[lead + i]) return false;
+  return lead >= 0;
+}
+
+/// scale * q k^T + mask. Query heads that share keys are further rows of one product.
+Tensor scores_of(const Tensor& q, const Tensor& k, const AttentionOptions& options,
+                 const Tensor& mask) {
+  const Shape shape{q.size(0), q.size(1), q.size(2), k.size(2)};
+  const double scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
+  const std::int64_t rows_of_key_head = q.size(1) / k.size(1) * q.size(2);
+  const Tensor rows = (q * scale).reshape({q.size(0), k.size(1), rows_of_key_head, q.size(3)});
+  Tensor scores = matmul(rows, k.transpose(2, 3)).reshape(shape);
+  if (mask.defined())
+    scores = mask.dtype() == DType::boolean ? masked_fill(scores, logical_not(mask), unseen)
+                                            : scores + mask;
+  if (!options.is_causal) return scores;
+  const Tensor future = triu(ones({shape[2], shape[3]}, {DType::boolean, q.device()}), 1);
+  return masked_fill(scores, future, unseen);
+}
+
+/// Softmax along keys; 0 where a query sees none.
+Tensor weights_of(const Tensor& scores, bool has_mask) {
+  if (!has_mask || scores.size(3) == 0) return softmax(scores, -1);
+  const Tensor is_blind = no_grad([&] { return amax(scores, -1, true) == unseen; });
+  return masked_fill(softmax(masked_fill(scores, is_blind, 0.0), -1), is_blind, 0.0);
+}
+
+}  // namespace
+
+Tensor expanded_mask(std::string_view op, const Tensor& q, const Shape& scores,
+                     const Tensor& mask) {
+  if (!mask.defined()) return {};
+  LOCKSTEP_CHECK(expands_to(mask.shape(), scores), InvalidArgument, op, ": the mask has shape ",
+                 mask.shape(), ", which does not expand to that of the scores, ", scores);
+  const bool follows = thread_modes.autocast && is_floating(mask.dtype());
+  Tensor expanded = (follows ? mask.to(q.dtype()) : mask).expand(scores);
+  check_same_device(op, q, expanded);
+  LOCKSTEP_CHECK(expanded.dtype() == DType::boolean || expanded.dtype() == q.dtype(),
+                 InvalidArgument, op, ": the mask has dtype ", expanded.dtype(),
+                 ", it must be bool or ", q.dtype());
+  return expanded;
+}
+
+Tensor attend_by_scores(std::string_view op, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const AttentionOptions& options) {
+  LOCKSTEP_CHECK(options.dropout >= 0 && options.dropout <= 1, InvalidArgument, op,
+                 ": a dropout of ", options.dropout, " is outside [0, 1]");
+  const Shape shape{q.size(0), q.size(1), q.size(2), k.size(2)};
+  const Tensor scores = scores_of(q, k, options, expanded_mask(op, q, shape, options.mask));
+  const Tensor weights = dropout(weights_of(scores, options.mask.defined()), options.dropout);
+  const std::int64_t rows_of_key_head = q.size(1) / k.size(1) * q.size(2);
+  const Tensor out =
+      matmul(weights.reshape({q.size(0), k.size(1), rows_of_key_head, k.size(2)}), v);
+  return out.reshape({q.size(0), q.size(1), q.size(2), v.size(3)});
+}
+
+}  // namespace lockstep::autograd
