@@ -1,3 +1,6 @@
+#include <array>
+
+#include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/autograd/leaf.hpp"
 #include "runtime/step_recording.hpp"
 
@@ -34,7 +37,7 @@ class LeafNode::Captured {
   void add(LeafNode& leaf, bool matters) {
     all_.push_back({.leaf = IntrusivePtr<LeafNode>(&leaf),
                     .sink = leaf.sink_,
-                    .hooks = leaf.hooks_.size(),
+                    .hooks = hooks_of(leaf),
                     .matters = matters,
                     .found = address(leaf.gradient_),
                     .before = leaf.gradient_,
@@ -43,20 +46,27 @@ class LeafNode::Captured {
   }
 
  private:
+  using Hooks = std::array<std::uint64_t, 2>;  // the signatures of tensors' and the leaf's own
+
   struct Entry {
     IntrusivePtr<LeafNode> leaf;
     const GradientSink* sink;
-    std::size_t hooks;
+    Hooks hooks;
     bool matters;  // what is there is read or added to, not only replaced
     void* found;
     Tensor before, after;
     bool found_zeros, leaves_zeros = false;
   };
 
+  static Hooks hooks_of(const LeafNode& leaf) {
+    return {leaf.hooks() ? leaf.hooks()->signature() : 0,
+            GradientHooks::signature_of(leaf.hooks_, [](const auto& hook) { return hook.first; })};
+  }
+
   std::string unmet_condition() const {
     for (const Entry& each : all_) {
       const LeafNode& leaf = *each.leaf;
-      if (leaf.sink_ != each.sink || leaf.hooks_.size() != each.hooks)
+      if (leaf.sink_ != each.sink || hooks_of(leaf) != each.hooks)
         return "hooks of a gradient, or who reduces it, have changed since the step was captured";
       if (each.matters && address(leaf.gradient_) != each.found)
         return each.found

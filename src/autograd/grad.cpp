@@ -192,6 +192,9 @@ std::vector<Tensor> seeds_of(std::span<const Tensor> outputs, const std::vector<
 
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          const GradOptions& options) {
+  LOCKSTEP_CHECK(!options.create_graph, Unsupported,
+                 "autograd::grad: there are no second derivatives, so create_graph cannot be had; "
+                 "a penalty on a gradient would be a constant");
   for (std::size_t i = 0; i < outputs.size(); ++i) check_recorded(outputs[i], "output", i);
   for (std::size_t i = 0; i < inputs.size(); ++i) check_recorded(inputs[i], "input", i);
   const NoGradGuard no_recording;

@@ -20,6 +20,26 @@ using Indices = std::vector<std::int64_t>;
 
 TensorDataset numbers(std::int64_t count) { return TensorDataset({arange(count, {DType::i64})}); }
 
+// Or its fetch would read past the end of whatever it keeps them in.
+TEST(Dataset, IsNotAskedForSamplesThatItHasNot) {
+  struct Squares {
+    std::int64_t size() const { return 8; }
+    std::vector<std::int64_t> fetch(std::span<const std::int64_t> indices) const {
+      for (const auto index : indices) EXPECT_LT(index, 8);
+      return {indices.begin(), indices.end()};
+    }
+  };
+  DataLoader loader(Squares{}, SequentialSampler(9), {.batch_size = 3});
+  EXPECT_THAT(
+      [&] {
+        for ([[maybe_unused]] auto& batch : loader) {
+        }
+      },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("a data set of 8 samples is asked for sample 8; give the sampler")));
+  EXPECT_THROW(fetch(Squares{}, Indices{-1}, SampleRandom{}), InvalidArgument);
+}
+
 TEST(Subset, HasTheSamplesThatItsIndicesName) {
   const Subset subset(numbers(10), {7, 2, 2, 9});
   EXPECT_EQ(subset.size(), 4);

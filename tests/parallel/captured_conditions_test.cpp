@@ -10,6 +10,7 @@
 #include "lockstep/backend/info.hpp"
 #include "lockstep/observe/log.hpp"
 #include "lockstep/optim/optim.hpp"
+#include "lockstep/tensor/compare.hpp"
 #include "lockstep/train/step_graph.hpp"
 #include "parallel/ranks.hpp"
 
@@ -193,6 +194,50 @@ TEST(StepGraph, ReadsInputsInTheLayoutInWhichTheyAreGiven) {
     for (std::size_t k = 0; k < eager.size(); ++k)
       EXPECT_EQ(captured[k].to_vector<double>(), eager[k].to_vector<double>()) << x.strides() << k;
   }
+}
+
+TEST(StepGraph, FollowsHooksOfGradientsThatComeAndGo) {
+  const auto train = [](bool captures, bool on_leaf) {
+    Tensor weight = ones({2}, {DType::f64}).set_requires_grad();
+    optim::SGD optimizer({weight}, {.lr = 0.01});
+    const StepGraph::Step step = [&](In in) {
+      (weight * in[0]).sum().backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      return std::vector<Tensor>{};
+    };
+    StepGraph graph(step);
+    HookHandle of_tensor;
+    std::uint64_t of_leaf = 0;
+    const auto add = [&](double factor) {
+      if (!on_leaf)
+        of_tensor = weight.register_hook([factor](const Tensor& dy) { return dy * factor; });
+      else
+        of_leaf = autograd::leaf_of(weight).add_hook(
+            [factor](autograd::LeafNode& leaf) { leaf.gradient().mul_(factor); });
+    };
+    const auto remove = [&] {
+      of_tensor.remove();
+      if (on_leaf) autograd::leaf_of(weight).remove_hook(of_leaf);
+    };
+    bool replayed = false;
+    for (int i = 0; i < 20; ++i) {
+      if (i == 7) add(3.0);
+      if (i == 14) {
+        remove();
+        add(5.0);
+      }
+      if (captures)
+        graph({ones({2}, {DType::f64})});
+      else
+        step(std::vector{ones({2}, {DType::f64})});
+      replayed = graph.replayed();
+    }
+    EXPECT_EQ(replayed, captures) << graph.fallback_reason();
+    return weight.detach().clone();
+  };
+  for (const bool on_leaf : {false, true})
+    EXPECT_TRUE(equal(train(true, on_leaf), train(false, on_leaf))) << on_leaf;
 }
 
 TEST(StepGraph, IsCapturedAnewForAParameterThatWasUnfrozen) {

@@ -16,6 +16,7 @@ struct GradOptions {
   std::vector<Tensor> grad_outputs = {};
   bool retain_graph = false;  ///< keep what backward needs, for another one
   bool allow_unused = false;  ///< an input that no output depends on gets an undefined gradient
+  bool create_graph = false;  ///< true is refused: see below
 };
 
 /// The gradients of the sum of `outputs` with respect to each of `inputs`, leaves or computed
@@ -24,10 +25,12 @@ struct GradOptions {
 ///
 ///     const Tensor direction = autograd::grad(loss, {image})[0].sign();
 ///
-/// Results are not recorded: there are no second derivatives.
+/// Results are not recorded: there are no second derivatives, and in a loss, as a penalty on a
+/// gradient, they are constants.
 /// @throws InvalidArgument for an output or input that requires no gradient, for one that is not
 /// used, unless allowed, for grad_outputs that do not fit, and for a graph that goes through a
-/// DistributedDataParallel, whose backward is to reach all parameters: call its module instead.
+/// DistributedDataParallel, whose backward is to reach all parameters: call its module instead;
+/// Unsupported for `create_graph`.
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          const GradOptions& options = {});
 /// The same of lists.

@@ -30,6 +30,17 @@ class GradientHooks final : public RefCounted {
   void clear() noexcept { std::exchange(hooks_, {}); }
   /// True if there is none.
   bool empty() const noexcept { return hooks_.empty(); }
+  /// A number that others than those which are there would not have; 0: there is none.
+  std::uint64_t signature() const noexcept {
+    return signature_of(hooks_, [](const Entry& entry) { return entry.id; });
+  }
+  /// The same of any hooks that have numbers, which ascend.
+  template <class Hooks, class Id>
+  static std::uint64_t signature_of(const Hooks& hooks, const Id& id) noexcept {
+    std::uint64_t signature = 0;
+    for (const auto& each : hooks) signature = signature * 1'000'003 + id(each) + 1;
+    return signature;
+  }
   /// Lets the hooks see, and replace, the gradients of the node's outputs; undefined ones are left
   /// out. @throws InvalidArgument for a result of another shape, dtype or device.
   void run(std::span<Tensor> gradients);

@@ -23,6 +23,8 @@ namespace lockstep::data {
 template <class B>
 class AnyDataset {
  public:
+  static constexpr bool checks_indices = true;  ///< or the data set in it
+
   /// @param dataset is moved or copied in.
   template <class D>
   requires(!std::same_as<D, AnyDataset> && Dataset<D> && std::same_as<BatchOf<D>, B>)

@@ -45,6 +45,7 @@ template <Dataset D>
 class ConcatDataset {
  public:
   using Batch = BatchOf<D>;
+  static constexpr bool checks_indices = true;
   static_assert(has_tensors<Batch>, "batches of a ConcatDataset are joined tensor by tensor");
 
   /// @throws InvalidArgument for no data sets.

@@ -30,6 +30,9 @@ concept RandomDataset = requires(const D& dataset, std::span<const std::int64_t>
 /// the thread's default generator stands at the batch's first sample while `fetch` runs: its
 /// numbers are the same for any number of workers, and others for each batch, rank and epoch.
 ///
+/// It is asked for samples 0 to size() - 1 alone, unless `static constexpr bool checks_indices =
+/// true` says that `fetch` checks them, as where others have a meaning (ConcatDataset).
+///
 /// With a `signature()` (SignedDataset) a loader's state of another data set is refused even if it
 /// has as many samples.
 template <class D>
@@ -39,9 +42,15 @@ concept Dataset = RandomDataset<D> ||
   requires std::is_object_v<decltype(dataset.fetch(indices))>;
 };
 
-/// A batch of a data set.
+/// @throws InvalidArgument for an index outside 0 to size - 1.
+void check_indices(std::span<const std::int64_t> indices, std::int64_t size);
+
+/// A batch of a data set. @throws InvalidArgument for a sample that it does not have, and what its
+/// `fetch` throws.
 template <Dataset D>
 auto fetch(const D& dataset, std::span<const std::int64_t> indices, const SampleRandom& random) {
+  if constexpr (!requires { requires D::checks_indices; })
+    check_indices(indices, static_cast<std::int64_t>(dataset.size()));
   if constexpr (RandomDataset<D>)
     return dataset.fetch(indices, random);
   else
