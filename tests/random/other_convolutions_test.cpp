@@ -85,6 +85,7 @@ class RandomConvolutions : public RandomCases {
     return compare(
         c, x, w, shape,
         [&](const Tensor& input, const Tensor& weight, const Tensor& bias) {
+          if (is_of_sequences(input, weight, o)) return of_sequences(input, weight, bias, o);
           return conv_transpose2d(input, weight, bias, o);
         },
         [&](auto&& visit) {
@@ -137,6 +138,22 @@ class RandomConvolutions : public RandomCases {
   }
 
  private:
+  /// True if images are sequences, and their convolution is one of such.
+  static bool is_of_sequences(const Tensor& x, const Tensor& weight,
+                              const ConvTranspose2dOptions& o) {
+    return x.size(2) == 1 && weight.size(2) == 1 && o.padding.height == 0 &&
+           o.output_padding.height == 0;
+  }
+  static Tensor of_sequences(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                             const ConvTranspose2dOptions& o) {
+    return conv_transpose1d(x.squeeze(2), weight.squeeze(2), bias,
+                            {.stride = o.stride.width,
+                             .padding = o.padding.width,
+                             .output_padding = o.output_padding.width,
+                             .dilation = o.dilation.width,
+                             .groups = o.groups})
+        .unsqueeze(2);
+  }
   static RandomTensor draw(RandomCase& c, const Shape& shape) {
     return c.chance(0.8) ? c.image(shape, c.setting().dtype) : c.tensor(shape);
   }
