@@ -24,6 +24,8 @@ struct ThreadModes {
   Recomputation* recomputation = nullptr;
   /// A part of a forward runs again.
   bool recomputing = false;
+  /// Ops tell the thread's StepRehearsal what they read.
+  bool rehearsing = false;
 };
 
 extern constinit thread_local ThreadModes thread_modes;
