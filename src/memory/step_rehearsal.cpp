@@ -53,7 +53,13 @@ void StepRehearsal::note_read(const IntrusivePtr<RefCounted>& array, std::string
       each->read_.push_back({array, std::string(op), shape});
 }
 
+void StepRehearsal::refuse(std::string_view reason) {
+  for (StepRehearsal* each = this; each; each = each->outer_)
+    if (each->refusal_.empty()) each->refusal_ = reason;
+}
+
 std::string StepRehearsal::refusal() const {
+  if (!refusal_.empty()) return refusal_;
   for (const Read& read : read_)
     if (read.array->use_count() == 1)
       return detail::concat("a tensor of shape ", read.shape, " that ", read.op,

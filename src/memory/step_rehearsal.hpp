@@ -48,8 +48,10 @@ class StepRehearsal {
   void note_made(const RefCounted* array);
   /// An op of the call reads an array, through a tensor of such a shape.
   void note_read(const IntrusivePtr<RefCounted>& array, std::string_view op, const Shape& shape);
-  /// Why no launch could do what the call has done, which has returned: it read what it did not
-  /// make, and nobody has any more. Empty if there is no such thing.
+  /// The step does what no launch could.
+  void refuse(std::string_view reason);
+  /// Why no launch could do what the call has done, which has returned: a reason that was given, or
+  /// that it read what it did not make, and nobody has any more. Empty if there is none.
   std::string refusal() const;
 
  private:
@@ -66,6 +68,7 @@ class StepRehearsal {
   std::vector<std::pair<Allocator*, MemoryBlock*>> aside_;
   std::unordered_set<const RefCounted*> made_, met_;
   std::vector<Read> read_;  // in the order of the step
+  std::string refusal_;
 
   static inline constinit thread_local StepRehearsal* current_ = nullptr;
 };

@@ -48,7 +48,7 @@ void cast_operands(const OpDescriptor& op, std::span<const Tensor*> operands,
 /// Tells the part of the forward that is recorded, or runs again, what an op of it reads.
 void note_operands(const OpDescriptor& op, std::span<const Tensor* const> operands);
 
-/// Tells the thread's StepRehearsal what an op reads.
+/// Tells the StepGraph that rehearses a step what an op of it reads.
 void note_reads(const OpDescriptor& op, std::span<const Tensor* const> operands);
 
 /// Checks operands against a descriptor; undefined ones after the first are absent.

@@ -24,7 +24,7 @@ struct ThreadModes {
   Recomputation* recomputation = nullptr;
   /// A part of a forward runs again.
   bool recomputing = false;
-  /// Ops tell the thread's StepRehearsal what they read.
+  /// Ops tell what they read to the StepGraph that is about to capture them.
   bool rehearsing = false;
 };
 
