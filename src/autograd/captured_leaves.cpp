@@ -20,7 +20,7 @@ class LeafNode::Captured {
     recording.require([this] { return unmet_condition(); });
     recording.when_captured([this] {
       for (Entry& each : all_) {
-        each.before = {};
+        if (!each.matters) each.before = {};  // else the first launch uses it
         each.after = each.leaf->gradient_;
         each.leaves_zeros = each.leaf->is_zero_;
       }
@@ -79,6 +79,7 @@ class LeafNode::Captured {
 
   void leave_gradients() {
     for (Entry& each : all_) {
+      each.before = {};
       Tensor& gradient = each.leaf->gradient_;
       if (address(gradient) != address(each.after)) gradient = each.after;
       each.leaf->is_zero_ = each.leaves_zeros;

@@ -8,7 +8,7 @@
 #include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
-#include "runtime/step_recording.hpp"
+#include "memory/step_rehearsal.hpp"
 #include "tensor/ownership.hpp"
 
 namespace lockstep::autograd {

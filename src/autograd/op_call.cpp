@@ -3,6 +3,7 @@
 #include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/cast_cache.hpp"
 #include "lockstep/autograd/recomputation.hpp"
+#include "memory/step_rehearsal.hpp"
 
 namespace lockstep::autograd {
 namespace detail {
@@ -63,6 +64,19 @@ void note_operands(const OpDescriptor& op, std::span<const Tensor* const> operan
     if (operand->defined()) thread_modes.recomputation->note_use(op.name, *operand);
 }
 
+void note_reads(const OpDescriptor& op, std::span<const Tensor* const> operands) {
+  StepRehearsal* const rehearsal = StepRehearsal::current();
+  if (!rehearsal) return;
+  for (const Tensor* const operand : operands) {
+    if (!operand->defined()) continue;
+    const TensorImpl& read = operand->impl();
+    // Of gradients the leaves know whether they may go.
+    Storage* const array = read.storage->holds_gradient() ? nullptr : read.storage->owner();
+    if (array && !array->holds_gradient())
+      rehearsal->note_read(IntrusivePtr<RefCounted>(array), op.name, read.shape);
+  }
+}
+
 void cast_operands(const OpDescriptor& op, std::span<const Tensor*> operands,
                    std::span<Tensor> casts) {
   replace_operands(op, operands, casts, cast_operand);
@@ -82,6 +96,7 @@ OpListCall::OpListCall(const OpDescriptor& op, std::span<const Tensor> operands)
   for (const Tensor& operand : operands) operands_.push_back(&operand);
   recording_ = recording_any(operands);
   if (thread_modes.recomputation && recording_) detail::note_operands(op, operands_);
+  if (thread_modes.rehearsing) detail::note_reads(op, operands_);
   if (thread_modes.autocast) {
     casts_.resize(operands.size());
     detail::cast_operands(op, operands_, casts_);

@@ -1,10 +1,12 @@
 #include "lockstep/parallel/delayed_reduction.hpp"
 
+#include <string_view>
 #include <utility>
 
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "memory/step_rehearsal.hpp"
 #include "runtime/step_recording.hpp"
 
 namespace lockstep::parallel {
@@ -44,8 +46,11 @@ DelayedReduction::Average DelayedReduction::take(const std::string& name, const 
 }
 
 BucketExchange DelayedReduction::exchange(GradBucket& bucket) {
-  refuse_in_captured_step("a DelayedReduction is under way from one step to the next,",
-                          "such steps run eagerly", bucket.buffer().device());
+  constexpr std::string_view what = "a DelayedReduction is under way from one step to the next,",
+                             instead = "such steps run eagerly";
+  refuse_in_captured_step(what, instead, bucket.buffer().device());
+  if (StepRehearsal* const rehearsal = StepRehearsal::current())
+    rehearsal->refuse(detail::concat(what, ' ', instead));
   const std::shared_ptr<Sent> sent = start(bucket);
   std::vector<Average> former;
   bool has_layout = true;

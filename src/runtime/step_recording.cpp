@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <new>
 #include <ranges>
 #include <shared_mutex>
 #include <utility>
@@ -34,17 +33,6 @@ StepRecording::Opening::Opening() {
 }
 
 StepRecording::Opening::~Opening() { --open; }
-
-StepRehearsal::StepRehearsal() : outer_(std::exchange(current_, this)) {}
-StepRehearsal::~StepRehearsal() { current_ = outer_; }
-
-void StepRehearsal::keep(const void* object, IntrusivePtr<RefCounted> memory) noexcept {
-  try {
-    kept_.emplace(object, std::move(memory));
-  } catch (const std::bad_alloc&) {
-    // The capture may find too little memory then, and is tried again.
-  }
-}
 
 StepRecording::StepRecording(StreamRef stream, Allocator& memory, PhiloxState* random,
                              Collectives collectives)

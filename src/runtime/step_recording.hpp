@@ -173,26 +173,6 @@ class StepRecording::Opening {
   ~Opening();
 };
 
-/// What a capture keeps to its end, an eager step before it keeps, too, so that the capture finds
-/// as much memory as it needs.
-class StepRehearsal {
- public:
-  StepRehearsal();
-  StepRehearsal(const StepRehearsal&) = delete;
-  StepRehearsal& operator=(const StepRehearsal&) = delete;
-  ~StepRehearsal();
-  /// That of the calling thread, or null.
-  static StepRehearsal* current() noexcept { return current_; }
-  /// Keeps the memory of the first of an object's calls; not where host memory is short.
-  void keep(const void* object, IntrusivePtr<RefCounted> memory) noexcept;
-
- private:
-  StepRehearsal* const outer_;
-  std::map<const void*, IntrusivePtr<RefCounted>> kept_;
-
-  static inline constinit thread_local StepRehearsal* current_ = nullptr;
-};
-
 class StepRecording::Scope {
  public:
   explicit Scope(StepRecording& recording);

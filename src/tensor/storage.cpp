@@ -4,6 +4,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "memory/reclaimable_memory.hpp"
+#include "memory/step_rehearsal.hpp"
 
 namespace lockstep {
 namespace {
@@ -33,6 +34,8 @@ IntrusivePtr<Storage> Storage::allocate(std::size_t bytes, Device device) {
   storage->allocator_ = &device_allocator(device);
   storage->block_ = block_of(*storage->allocator_, bytes, device);
   storage->data_ = storage->block_->data;
+  if (StepRehearsal* const rehearsal = StepRehearsal::current()) [[unlikely]]
+    rehearsal->note_made(storage.get());
   return storage;
 }
 
@@ -65,7 +68,17 @@ IntrusivePtr<Storage> Storage::part_of(IntrusivePtr<Storage> whole, void* data, 
 }
 
 Storage::~Storage() {
-  if (block_) allocator_->deallocate(block_);
+  if (!block_) return;
+  if (StepRehearsal* const rehearsal = StepRehearsal::current()) [[unlikely]]
+    rehearsal->give_back(*allocator_, block_, device_);
+  else
+    allocator_->deallocate(block_);
+}
+
+Storage* Storage::owner() noexcept {
+  Storage* owner = this;
+  while (owner && !owner->block_) owner = dynamic_cast<Storage*>(owner->owner_.get());
+  return owner;
 }
 
 void Storage::record_stream(StreamRef stream) {

@@ -5,12 +5,14 @@
 
 #include "backend/backend.hpp"
 #include "core/current_message.hpp"
+#include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/random.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/tensor/storage.hpp"
 #include "memory/allocator_override.hpp"
+#include "memory/step_rehearsal.hpp"
 #include "tensor/background_reads.hpp"
 #include "tensor/recurring_gate.hpp"
 
@@ -27,6 +29,48 @@ void order(StreamRef earlier, StreamRef later) {
   mark.record(earlier);
   mark.wait(later);
 }
+
+/// The rehearsal of the calling thread, whose ops say what they read.
+class Rehearsal : public StepRehearsal {
+ public:
+  using StepRehearsal::StepRehearsal;
+  ~Rehearsal() { autograd::thread_modes.rehearsing = within_; }
+
+ private:
+  const bool within_ = std::exchange(autograd::thread_modes.rehearsing, true);
+};
+
+/// The caller may keep what it gets for longer than the capture can wait for its memory.
+std::vector<Tensor> copies_of(const std::vector<Tensor>& results) {
+  const detail::AllocatorOverride usual_memory;
+  std::vector<Tensor> copies;
+  for (const Tensor& result : results) {
+    copies.push_back(result.defined() ? result.clone() : result);
+    if (result.defined()) result.record_stream(current_stream(result.device()));
+  }
+  return copies;
+}
+
+/// Takes a stream into the order of the current one: its work comes after what is there, and what
+/// comes there after the end of scope, after its work.
+class JoinedStream {
+ public:
+  explicit JoinedStream(StreamRef stream) : outer_(current_stream(stream.device)), inner_(stream) {
+    order(outer_, inner_);
+  }
+  JoinedStream(const JoinedStream&) = delete;
+  JoinedStream& operator=(const JoinedStream&) = delete;
+  ~JoinedStream() {
+    try {
+      order(inner_, outer_);
+    } catch (...) {
+      // The device has failed: nothing runs on it any more.
+    }
+  }
+
+ private:
+  StreamRef outer_, inner_;
+};
 
 /// While it lives, a thread captures, and gates stand for that.
 class AnnouncedCapture {
@@ -107,9 +151,17 @@ std::vector<Tensor> CapturedStep::call(std::span<const Tensor> inputs) {
     calls_ = warm_up_ - 1;
   }
   if (calls_ >= warm_up_) return capture(inputs);
-  auto results = calls_ + 1 < warm_up_ ? detached(step_(inputs)) : rehearse(inputs);
+  auto results = calls_ + 1 < warm_up_ ? run_on_copies(inputs) : rehearse(inputs);
   ++calls_;  // one that throws has not warmed up what comes behind
   return results;
+}
+
+/// What the step writes to an input stays in a copy of it, as in a launch.
+std::vector<Tensor> CapturedStep::run_on_copies(std::span<const Tensor> inputs) {
+  StaticInputs copies;
+  copies.make_like(inputs);
+  copies.take_in(inputs);
+  return detached(step_(copies.tensors()));
 }
 
 /// An eager call with the memory of the graphs, so that the capture finds there what it needs.
@@ -117,34 +169,17 @@ std::vector<Tensor> CapturedStep::rehearse(std::span<const Tensor> inputs) {
   const detail::AllocatorOverride memory(device_.device, device_.pool);
   if (inputs_.empty()) inputs_.make_like(inputs);
   inputs_.take_in(inputs);
-  struct OnStream {
-    StreamRef outer, inner;
-    StreamGuard guard;
-    explicit OnStream(StreamRef stream)
-        : outer(current_stream(stream.device)),
-          inner(stream),
-          guard((order(outer, inner), inner)) {}
-    ~OnStream() {
-      try {
-        order(inner, outer);
-      } catch (...) {
-        // The device has failed: nothing runs on it any more.
-      }
-    }
-  };
-  std::vector<Tensor> results, copies;
+  const JoinedStream joined_at_its_end(device_.stream);  // where it returns memory of the graphs
+  const Rehearsal rehearsal(device_.device, device_.pool);
+  std::vector<Tensor> results;
   {
-    const OnStream on_stream(device_.stream);
-    std::optional<StepRehearsal> rehearsal;
-    if (!device_.device.is_cpu()) rehearsal.emplace();  // there memory can grow within a capture
+    const JoinedStream joined(device_.stream);  // before the end, where it returns the caller's
+    const StreamGuard guard(device_.stream);
     results = detached(step_(inputs_.tensors()));
   }
-  // The caller may keep what it gets for longer than the capture can wait for its memory.
-  const detail::AllocatorOverride usual_memory;
-  for (const Tensor& result : results) {
-    copies.push_back(result.defined() ? result.clone() : result);
-    if (result.defined()) result.record_stream(current_stream(result.device()));
-  }
+  std::vector<Tensor> copies = copies_of(results);
+  results.clear();
+  refusal_ = rehearsal.refusal();
   return copies;
 }
 
@@ -167,6 +202,7 @@ std::vector<Tensor> CapturedStep::capture(std::span<const Tensor> inputs) {
 /// Captures the step, and keeps the graph if that succeeds on all ranks, and nothing is left out.
 /// @param try_again whether any rank wants to. @return why it failed, or nothing.
 std::string CapturedStep::attempt(StepRecording::Collectives collectives, bool& try_again) {
+  if (!refusal_.empty()) return agree(refusal_, try_again);
   // Blocks that wait for streams are free by then; a capture could not ask for that.
   wait_at_gates();  // nor for a collective that it did not begin
   synchronize(current_stream(device_.device));
@@ -259,7 +295,7 @@ bool CapturedStep::must_agree() const {
 
 /// NCCL wants all ranks to replay, or none. @param try_again whether any of them wants to.
 std::string CapturedStep::agree(const std::string& own, bool& try_again) const {
-  try_again = recording_->wants_another_try();
+  try_again = recording_ && recording_->wants_another_try();
   if (!must_agree()) return own;
   const auto all =
       comm::all_gather_bytes(*group_, (try_again ? "m" : " ") + own, "whether a step was captured");

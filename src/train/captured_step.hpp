@@ -63,6 +63,7 @@ class CapturedStep {
   const std::string& reason() const noexcept { return reason_; }
 
  private:
+  std::vector<Tensor> run_on_copies(std::span<const Tensor> inputs);
   std::vector<Tensor> rehearse(std::span<const Tensor> inputs);
   std::vector<Tensor> capture(std::span<const Tensor> inputs);
   std::vector<Tensor> launch();
@@ -84,6 +85,7 @@ class CapturedStep {
   IntrusivePtr<Storage> random_;              // the place before the first draw
   std::unique_ptr<StepRecording> recording_;  // with the graph; null where there is none
   bool replayed_ = false;
+  std::string refusal_;  // of a capture, found out in the rehearsal
   std::string reason_;
 };
 

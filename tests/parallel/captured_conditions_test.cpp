@@ -1,5 +1,7 @@
 #include <array>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -102,6 +104,69 @@ TEST(StepGraph, ReplaysWhatWritesToTensorsThatGoWithTheStep) {
     graph({x});
   }
   EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+}
+
+TEST(StepGraph, LeavesItsInputsAsTheyAreInEachCall) {
+  StepGraph graph([](In in) {
+    Tensor x = in[0];
+    return std::vector{x.add_(1.0).clone()};
+  });
+  const Tensor x = values({4}, 1), before = x.clone();
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(graph({x})[0].to_vector<double>(), (before + 1.0).to_vector<double>()) << i;
+    EXPECT_EQ(x.to_vector<double>(), before.to_vector<double>()) << i;
+  }
+  EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+}
+
+/// What a step makes of inputs, with a state of its own that it is to replace. @return results, and
+/// why it runs eagerly at last.
+std::pair<std::vector<double>, std::string> run_with_state(
+    bool capture, const std::function<Tensor(const Tensor&)>& function) {
+  const StepGraph::Step step = [&](In in) { return std::vector{function(in[0])}; };
+  StepGraph graph(step);
+  std::vector<double> all;
+  for (int i = 0; i < 7; ++i) {
+    const Tensor x = values({4}, i);
+    all.push_back((capture ? graph({x}) : step(std::array{x}))[0].sum().item());
+  }
+  return {all, graph.fallback_reason()};
+}
+
+TEST(StepGraph, RunsEagerlyWhatReplacesATensorThatItReads) {
+  const std::vector<std::function<Tensor(Tensor&, const Tensor&)>> updates{
+      [](Tensor& state, const Tensor& x) { return state = state * 0.5 + x; },
+      [](Tensor& state, const Tensor& x) {  // by way of a view
+        return state = cat({state.slice(0, 1, 4), x.slice(0, 0, 1)}, 0);
+      },
+      [](Tensor& state, const Tensor& x) {  // only as an operand of what is written in place
+        const Tensor y = x.clone().add_(state);
+        state = x.clone();
+        return y;
+      },
+      [](Tensor& state, const Tensor& x) { return std::exchange(state, x.clone()); }};
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    const auto run = [&](bool capture) {
+      Tensor state = values({4}, 11);
+      return run_with_state(capture, [&](const Tensor& x) { return updates[i](state, x); });
+    };
+    const auto [results, reason] = run(true);
+    EXPECT_EQ(results, run(false).first) << i;
+    EXPECT_THAT(reason, HasSubstr("input and a result")) << i;
+  }
+}
+
+TEST(StepGraph, ReplaysWhatKeepsTensorsThatItDoesNotRead) {
+  const auto run = [](bool capture) {
+    Tensor last, mean = zeros({}, {DType::f64}), mask;
+    return run_with_state(capture, [&](const Tensor& x) {
+      if (!mask.defined()) mask = ones({4}, {DType::f64});
+      mean.mul_(0.5).add_(x.mean());
+      last = x * mask + mean;
+      return last.square();
+    });
+  };
+  EXPECT_EQ(run(true), run(false));
 }
 
 TEST(StepGraph, FollowsAnotherChoiceOfTheBackend) {

@@ -1,5 +1,6 @@
 // Captured steps of several ranks.
 
+#include <array>
 #include <bit>
 #include <cstdint>
 
@@ -169,6 +170,65 @@ TEST_P(StepGraphContract, ReduceAnewInEachLaunch) {
       expect_close(graph({values({4}, 10 * i + group->rank())})[0], sum * 2);
     }
     EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+  });
+}
+
+// What a step with gradients from a backward outside of it, before call `left`, makes of a weight.
+std::vector<double> train_behind_a_backward(bool capture, int left) {
+  Tensor weight = values({4, 4}, 2).set_requires_grad();
+  optim::SGD optimizer({weight}, {.lr = 1e-3});
+  const StepGraph::Step step = [&](std::span<const Tensor> in) {
+    const Tensor loss = matmul(in[0], weight).square().sum();
+    loss.backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    return std::vector{loss};
+  };
+  StepGraph graph(step);
+  std::vector<double> all;
+  for (int i = 0; i < 8; ++i) {
+    const Tensor x = values({2, 4}, i);
+    if (i == left) matmul(x, weight).sum().backward();
+    all.push_back((capture ? graph({x}) : step(std::array{x}))[0].item());
+  }
+  EXPECT_EQ(graph.replayed(), capture) << graph.fallback_reason();
+  for (const double value : weight.to_vector<double>()) all.push_back(value);
+  return all;
+}
+
+// Memory of the caller that goes back while a step works on it. The simulated GPU reports whoever
+// uses it behind that.
+TEST_P(StepGraphContract, TakeGradientsThatABackwardOutsideHasLeft) {
+  run([](Communicator&) {
+    for (int left = 1; left < 6; ++left)
+      EXPECT_EQ(train_behind_a_backward(true, left), train_behind_a_backward(false, left)) << left;
+  });
+}
+
+// All ranks do so, if one does.
+TEST_P(StepGraphContract, RunEagerlyWhereOneRankReplacesWhatItHasRead) {
+  run([](Communicator& world) {
+    const CommunicatorPtr group = share(world);
+    const bool is_last = group->rank() == group->size() - 1;
+    Tensor state = values({2, 3}, 1), expected = state;
+    StepGraph graph(
+        [&](std::span<const Tensor> in) {
+          const Tensor next = state * 0.5 + in[0];
+          if (is_last) state = next;
+          return std::vector{all_reduce_async(next, *group).wait()};
+        },
+        {.group = group});
+    for (int i = 0; i < 7; ++i) {
+      const Tensor x = values({2, 3}, i);
+      graph({x});
+      if (is_last) expected = expected * 0.5 + x;
+    }
+    expect_close(state, expected);
+    if (!group->device().is_cpu() || is_last) {
+      EXPECT_FALSE(graph.replayed());
+      EXPECT_NE(graph.fallback_reason().find("shape [2, 3] that mul reads"), std::string::npos)
+          << graph.fallback_reason();
+    }
   });
 }
 

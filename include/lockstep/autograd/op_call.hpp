@@ -48,6 +48,9 @@ void cast_operands(const OpDescriptor& op, std::span<const Tensor*> operands,
 /// Tells the part of the forward that is recorded, or runs again, what an op of it reads.
 void note_operands(const OpDescriptor& op, std::span<const Tensor* const> operands);
 
+/// Tells the StepGraph that rehearses a step what an op of it reads.
+void note_reads(const OpDescriptor& op, std::span<const Tensor* const> operands);
+
 /// Checks operands against a descriptor; undefined ones after the first are absent.
 inline void check_operands(const OpDescriptor& op, std::span<const Tensor* const> operands) {
   const TensorImpl& first = operands[0]->impl();
@@ -86,6 +89,8 @@ class OpCall {
     detail::check_operands(op, operands_);
     if (thread_modes.recomputation && recording_) [[unlikely]]
       detail::note_operands(op, given_);
+    if (thread_modes.rehearsing) [[unlikely]]
+      detail::note_reads(op, given_);
   }
   /// The call keeps references: a temporary would be gone before it uses it.
   template <class... Operands>

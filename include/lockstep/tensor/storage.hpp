@@ -42,6 +42,9 @@ class Storage final : public RefCounted, public SlabAllocated {
   Device device() const noexcept { return device_; }
   /// False for memory of somebody else, or a range of another's, and where there is none.
   bool owns_memory() const noexcept { return block_ != nullptr; }
+  /// The array that owns the memory, which this may be a part of; null where somebody else does, or
+  /// there is none.
+  Storage* owner() noexcept;
   /// True for page-locked host memory of lockstep's own, which GPUs copy while the host goes on.
   bool is_pinned() const noexcept { return pinned_; }
   /// Another number after each write.

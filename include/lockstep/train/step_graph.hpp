@@ -56,8 +56,10 @@ struct StepGraphOptions {
 ///
 /// What else the step's function does on the host happens only when it is called, which a replay
 /// does not do: branches, numbers, modes (train, eval) and tensors that it gets from elsewhere than
-/// its inputs are those of the capture. Call `reset` when such a thing changes. It must not read
-/// values on the host, or copy from and to it, and must begin or end with `zero_grad`.
+/// its inputs are those of the capture. Call `reset` when such a thing changes. What goes from call
+/// to call, such as the state of a recurrent net, is an input and a result, or changed in place.
+/// The step must not read values on the host, or copy from and to it, and must begin or end with
+/// `zero_grad`.
 ///
 /// A step that cannot be captured runs eagerly, and `fallback_reason` says why.
 ///
@@ -77,7 +79,9 @@ class StepGraph {
 
   /// Makes one step.
   /// @param inputs as many as the step wants; a graph is kept for each list of shapes, strides and
-  /// dtypes. They are copied to where the graph reads them.
+  /// dtypes. They are copied to where the graph reads them: what the step writes to them stays
+  /// there, in eager calls before the capture, too. Steps that fall back are given them as they
+  /// are.
   /// @return what the step returned, detached. Results of a replay lie in memory of the graph,
   /// which the next call overwrites. @throws what the step throws; on the CPU also in a replay, as
   /// for an index out of range: then the rest of the step is not made.

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "lockstep/core/device.hpp"
+#include "lockstep/core/intrusive_ptr.hpp"
+#include "lockstep/core/shape.hpp"
+
+/// @file
+/// The last eager call of a step before its capture.
+
+namespace lockstep {
+
+class Allocator;
+struct MemoryBlock;
+
+/// What a thread does while it calls a step eagerly as the capture behind it will: with the memory
+/// of the graphs, on their stream.
+///
+/// - What a capture keeps to its end, it keeps, too, so that the capture finds as much memory as it
+///   needs.
+/// - The step's work is not in the order of the streams from which memory of others is. What it
+///   returns of that goes back when the rehearsal ends, by when they have to wait for it.
+/// - It finds out what no launch could do: read tensors that go with the call.
+class StepRehearsal {
+ public:
+  /// @param device computes the step. @param memory serves what is allocated there meanwhile.
+  StepRehearsal(Device device, const Allocator& memory) noexcept;
+  StepRehearsal(const StepRehearsal&) = delete;
+  StepRehearsal& operator=(const StepRehearsal&) = delete;
+  /// Returns what was kept. The streams of others wait for the step's.
+  ~StepRehearsal();
+  /// That of the calling thread, or null.
+  static StepRehearsal* current() noexcept { return current_; }
+
+  /// Keeps the memory of the first of an object's calls; not on the CPU, where a capture may ask
+  /// for more, nor where host memory is short.
+  void keep(const void* object, IntrusivePtr<RefCounted> memory) noexcept;
+  /// Returns a block of an allocator, at the end if it is another's.
+  void give_back(Allocator& from, MemoryBlock* block, Device device) noexcept;
+
+  /// The call makes an array (a Storage).
+  void note_made(const RefCounted* array);
+  /// An op of the call reads an array, through a tensor of such a shape.
+  void note_read(const IntrusivePtr<RefCounted>& array, std::string_view op, const Shape& shape);
+  /// The step does what no launch could.
+  void refuse(std::string_view reason);
+  /// Why no launch could do what the call has done, which has returned: a reason that was given, or
+  /// that it read what it did not make, and nobody has any more. Empty if there is none.
+  std::string refusal() const;
+
+ private:
+  struct Read {
+    IntrusivePtr<RefCounted> array;
+    std::string op;
+    Shape shape;
+  };
+
+  StepRehearsal* const outer_;
+  const Device device_;
+  const Allocator* const memory_;
+  std::map<const void*, IntrusivePtr<RefCounted>> kept_;
+  std::vector<std::pair<Allocator*, MemoryBlock*>> aside_;
+  std::unordered_set<const RefCounted*> made_, met_;
+  std::vector<Read> read_;  // in the order of the step
+  std::string refusal_;
+
+  static inline constinit thread_local StepRehearsal* current_ = nullptr;
+};
+
+}  // namespace lockstep
