@@ -8,6 +8,8 @@
 #include "checkpoint/thread_job.hpp"
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/optim/sgd.hpp"
+#include "lockstep/parallel/mean_metric.hpp"
+#include "lockstep/train/loop.hpp"
 #include "parallel/small_training.hpp"
 
 // Steps of ranks that differ: in what they do, which is refused, and in how many rows they have.
@@ -41,8 +43,8 @@ struct LinearTraining {
 
 /// What the first step says on two ranks of which the second has its own options, or loss.
 template <class Matcher>
-void expect_refusal(const StepOptions& first, const StepOptions& second, const Matcher& matcher,
-                    bool has_own_average = false) {
+void expect_mismatch(const StepOptions& first, const StepOptions& second, const Matcher& matcher,
+                     bool has_own_average = false) {
   run_job(2, [&](const CommunicatorPtr& group) {
     LinearTraining training(group);
     const std::vector<double> before = training.weights();
@@ -61,16 +63,17 @@ void expect_refusal(const StepOptions& first, const StepOptions& second, const M
 }
 
 TEST(TrainStep, RefusesRanksWithOtherOptionsBeforeTheFirstUpdate) {
-  expect_refusal({}, {},
-                 AllOf(HasSubstr("train::Step"), HasSubstr("\"average none,\" on rank 0, \"average "
-                                                           "of decay 0.9,\" on rank 1")),
-                 true);
-  expect_refusal({}, {.autocast = DType::bf16},
-                 HasSubstr("\"autocast none,\" on rank 0, \"autocast bf16,\" on rank 1"));
-  expect_refusal({.max_norm = 0.5}, {}, HasSubstr("max_norm 0.5"));
+  expect_mismatch(
+      {}, {},
+      AllOf(HasSubstr("train::Step"), HasSubstr("\"average none,\" on rank 0, \"average "
+                                                "of decay 0.9,\" on rank 1")),
+      true);
+  expect_mismatch({}, {.autocast = DType::bf16},
+                  HasSubstr("\"autocast none,\" on rank 0, \"autocast bf16,\" on rank 1"));
+  expect_mismatch({.max_norm = 0.5}, {}, HasSubstr("max_norm 0.5"));
   amp::GradScaler scalers[2];
-  expect_refusal({}, {.scaler = &scalers[1]},
-                 HasSubstr("\"scaler none,\" on rank 0, \"scaler given,\" on rank 1"));
+  expect_mismatch({}, {.scaler = &scalers[1]},
+                  HasSubstr("\"scaler none,\" on rank 0, \"scaler given,\" on rank 1"));
 }
 
 TEST(TrainStep, TakesRanksWithTheirOwnMicroBatches) {
@@ -117,13 +120,13 @@ TEST(TrainStep, TakesRanksOfWhichOneCountsOnTheHost) {
 
 enum class Counts { rows, number, tensor };
 
-struct Outcome {
+struct UnevenOutcome {
   std::vector<double> losses, weights;
 };
 
 /// Two steps on 5 rows, all of which the first rank has.
-Outcome train_on_first(int ranks, Counts counts, const StepOptions& options, int zero) {
-  Outcome outcome;
+UnevenOutcome train_on_first(int ranks, Counts counts, const StepOptions& options, int zero) {
+  UnevenOutcome outcome;
   run_job(ranks, [&](const CommunicatorPtr& group) {
     LinearTraining training(group, zero);
     amp::GradScaler scaler({.init_scale = 8, .group = training.ddp.shard_group()});
@@ -160,14 +163,63 @@ TEST(TrainStep, OfARankWithoutRowsIsThatOfTheOthers) {
           if (zero == 3 && micro_batch > 0) continue;  // ranks make as many forwards there
           const StepOptions options{
               .max_norm = 0.5, .micro_batch = micro_batch, .capture = captures};
-          const Outcome alone = train_on_first(1, counts, options, zero);
-          const Outcome shared = train_on_first(3, counts, options, zero);
+          const UnevenOutcome alone = train_on_first(1, counts, options, zero);
+          const UnevenOutcome shared = train_on_first(3, counts, options, zero);
           const auto near = ::testing::Pointwise(::testing::DoubleNear(1e-6), alone.losses);
           EXPECT_THAT(shared.losses, near) << "zero_stage " << zero;
           EXPECT_THAT(shared.weights,
                       ::testing::Pointwise(::testing::DoubleNear(1e-6), alone.weights))
               << "zero_stage " << zero << ", micro-batches of " << micro_batch;
         }
+}
+
+/// Mean losses of a training of two epochs of 9 samples in batches of 4, and of their evaluation.
+std::vector<double> train_to_the_last_sample(int ranks, int workers) {
+  std::vector<double> losses;
+  run_job(ranks, [&](const CommunicatorPtr& group) {
+    LinearTraining training(group);
+    Generator generator(2);
+    const data::TensorDataset dataset({randn({9, 3}, {}, generator), ones({9, 2})});
+    const auto loader = [&](auto sampler) {
+      return data::DataLoader(dataset, sampler,
+                              {.batch_size = 4,
+                               .allow_empty = true,
+                               .rank = group->rank(),
+                               .world_size = ranks,
+                               .num_workers = workers});
+    };
+    auto train = loader(data::RandomSampler(9, 3));
+    auto eval = loader(data::SequentialSampler(9));
+    Step step(training.ddp, training.optimizer, training.loss());
+    Loop loop(group, {.epochs = 2});
+    loop.on_step = [&](const StepReport& each) {
+      if (group->rank() == 0) losses.push_back(each.loss);
+    };
+    loop.evaluate = [&] {
+      const auto scope = step.evaluation();
+      parallel::MeanMetric mean;
+      for (auto& batch : eval) {
+        const auto rows = static_cast<double>(batch[0].size(0));
+        mean.add(training.loss()(batch.tensors).loss * rows, rows);
+      }
+      return mean.value(*group);
+    };
+    loop.on_evaluation = [&](const Evaluation& each) {
+      if (group->rank() == 0) losses.push_back(each.metric);
+    };
+    loop.run(train, step);
+  });
+  return losses;
+}
+
+TEST(TrainLoop, GoesThroughLastBatchesOfWhichRanksHaveNoRows) {
+  const std::vector<double> alone = train_to_the_last_sample(1, 0);
+  EXPECT_EQ(alone.size(), 8u);
+  for (const int ranks : {2, 4})
+    for (const int workers : {0, 2})
+      EXPECT_THAT(train_to_the_last_sample(ranks, workers),
+                  ::testing::Pointwise(::testing::DoubleNear(1e-6), alone))
+          << ranks << " ranks";
 }
 
 TEST(TrainStep, OfNoRowsOnAnyRankIsRefusedOnAll) {
