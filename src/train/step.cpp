@@ -236,8 +236,8 @@ Tensor Step::mean_over_ranks(const OwnLoss& own) const {
   const Tensor all =
       parallel::all_reduce_async(
           sums, *replica_.group(), comm::ReduceOp::sum(),
-          lockstep::detail::concat("loss of a train::Step, weighed by ",
-                                   counts_rows ? "rows, " : "its WeightedLoss, ", compared_))
+          lockstep::detail::concat("loss of a train::Step, weights: ",
+                                   counts_rows ? "rows, " : "WeightedLoss, ", compared_))
           .wait();
   if (own.rows == 0) {
     refuse_in_captured_step("a rank without rows asks on the host whether others have any,",

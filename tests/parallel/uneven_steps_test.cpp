@@ -102,7 +102,8 @@ TEST(TrainStep, RefusesRanksThatWeighByOtherThings) {
           [&] {
             step({ones({4, 3}), ones({4, 2})});
           },
-          ThrowsMessage<comm::Mismatch>(HasSubstr("weighed by rows")));
+          ThrowsMessage<comm::Mismatch>(
+              HasSubstr("\"weights: rows,\" on rank 0, \"weights: WeightedLoss,\" on rank 1")));
     });
 }
 

@@ -65,9 +65,10 @@ struct StepOptions {
 ///
 /// Ranks, and parts, may have different numbers of rows: each counts by its own, or by what the
 /// loss says (WeightedLoss). A rank may have none while another has: its loss function is called
-/// with tensors of 0 rows, whose mean may be NaN, and counts nothing. Waits for nothing on a GPU,
-/// but on a rank without rows for the others'. All ranks must make the same calls, with the same
-/// options but for `micro_batch`, and weigh by the same; one thread.
+/// with tensors of 0 rows, whose mean may be NaN, and counts nothing (batch norms take them where
+/// they are synchronized). Waits for nothing on a GPU, but on a rank without rows for the others'.
+/// All ranks must make the same calls, with the same options but for `micro_batch`, and weigh by
+/// the same; one thread.
 class Step {
  public:
   /// The mean loss over the rows of a part of a batch, from a forward through the wrapper, or a
