@@ -122,6 +122,7 @@ class DataLoader {
     const LoaderState place = state();
     const BatchOptions& cut = batches_.options();
     return {.dataset = dataset_signature(),
+            .size = static_cast<std::int64_t>(dataset_.size()),
             .order = batches_.sampler().order_signature(),
             .epoch = place.epoch,
             .samples = place.samples,
