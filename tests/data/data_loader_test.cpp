@@ -15,11 +15,8 @@
 #include <gtest/gtest.h>
 
 #include "core/failure_place.hpp"
-#include "lockstep/data/concat_dataset.hpp"
 #include "lockstep/data/distributed_sampler.hpp"
-#include "lockstep/data/tensor_dataset.hpp"
 #include "lockstep/data/token_dataset.hpp"
-#include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::data {
 namespace {
@@ -477,31 +474,6 @@ TEST(DataLoader, RefusesImpossibleOptions) {
   EXPECT_THROW(DataLoader(Echo{}, sampler, {.num_workers = -1}), InvalidArgument);
   EXPECT_THROW(DataLoader(Echo{}, sampler, {.prefetch = 0}), InvalidArgument);
   EXPECT_THROW(DataLoader(Echo{}, sampler, {.batch_size = 0}), InvalidArgument);
-}
-
-// The batches that ranks get are as many, and what is left of an epoch is.
-TEST_P(DataLoaderTest, HandsOutBatchesOfNoSamplesWhereARankHasNoneOfTheLast) {
-  const TensorDataset numbers({arange(9).to(DType::f32)});
-  const ConcatDataset twice(std::vector{numbers, TensorDataset({arange(8).to(DType::f32)})});
-  const auto check = [&](const auto& dataset) {
-    for (const int rank : {0, 1, 2}) {
-      DataLoader loader(dataset, SequentialSampler(dataset.size()),
-                        {.batch_size = 8,
-                         .allow_empty = true,
-                         .rank = rank,
-                         .world_size = 3,
-                         .num_workers = GetParam()});
-      std::vector<std::int64_t> rows;
-      for (int epoch = 0; epoch < 2; ++epoch)
-        for (auto& batch : loader) rows.push_back(batch[0].size(0));
-      EXPECT_EQ(std::ssize(rows), 2 * loader.size());
-      EXPECT_EQ(rows.back(), rank == 0 ? 1 : 0);
-      loader.load_state({.epoch = 4, .samples = dataset.size() - 1});
-      for (auto& batch : loader) EXPECT_EQ(batch[0].size(0), rank == 0 ? 1 : 0);
-    }
-  };
-  check(numbers);
-  check(twice);
 }
 
 TEST(DataLoader, RefusesToShareTheSamplesTwice) {
