@@ -111,6 +111,12 @@ void check_rows(std::span<const Tensor> inputs) {
                    "shape ", inputs[0].shape(), ", number ", i + 1, " ", inputs[i].shape());
 }
 
+/// For a rank that has no rows itself. @param all how many all ranks have.
+void check_rows_of_ranks(const Tensor& all) {
+  LOCKSTEP_CHECK(all.item() > 0, InvalidArgument,
+                 "a step's batch has no rows, on any rank; leave the step out on all of them");
+}
+
 std::vector<Tensor> rows_of(std::span<const Tensor> inputs, std::int64_t begin, std::int64_t end) {
   std::vector<Tensor> part;
   for (const Tensor& each : inputs) part.push_back(each.slice(0, begin, end));
@@ -150,15 +156,18 @@ StepResult Step::operator()(std::span<const Tensor> inputs) {
   const TraceRange range("step");
   const double lr = optimizer_.lr();
   const std::vector<Tensor> results = options_.capture ? graph_(inputs) : update(inputs);
+  // No launch has asked, nor could one.
+  if (options_.capture && results[1].defined() && inputs[0].size(0) == 0)
+    check_rows_of_ranks(results[1]);
   if (options_.scheduler) options_.scheduler->step();
-  return {.loss = results[0], .grad_norm = options_.max_norm ? results[1] : Tensor(), .lr = lr};
+  return {.loss = results[0], .grad_norm = options_.max_norm ? results[2] : Tensor(), .lr = lr};
 }
 
 // What a StepGraph may capture. Where it throws, what is done of the batch leaves nothing to the
 // next.
 std::vector<Tensor> Step::update(std::span<const Tensor> inputs) try {
   const OwnLoss own = accumulate_gradients(inputs);
-  std::vector<Tensor> results{mean_over_ranks(own)};  // which compares the steps of all ranks
+  std::vector<Tensor> results = mean_over_ranks(own);  // which compares the steps of all ranks
   if (options_.max_norm)
     results.push_back(scaler_.clip_and_step(optimizer_, *options_.max_norm));
   else
@@ -216,11 +225,12 @@ Step::OwnLoss Step::accumulate_gradients(std::span<const Tensor> inputs) {
   return {.mean = parts.mean(), .rows = rows, .kind = *kind};
 }
 
-/// The mean of the losses of all ranks, f64, each by its weight. Makes sure that all make the same
-/// step, by the label of the sum: where they do not, it fails before the weights change.
-Tensor Step::mean_over_ranks(const OwnLoss& own) const {
+/// The mean of the losses of all ranks, f64, each by its weight, and how many rows they have,
+/// undefined where there is one rank. Makes sure that all make the same step, by the label of the
+/// sum: where they do not, it fails before the weights change.
+std::vector<Tensor> Step::mean_over_ranks(const OwnLoss& own) const {
   const NoGradGuard no_recording;
-  if (replicas() == 1) return own.mean.loss;
+  if (replicas() == 1) return {own.mean.loss, Tensor()};
   Tensor sums;  // of losses times weights, of weights, and of rows
   if (const auto* number = std::get_if<double>(&own.mean.weight)) {
     sums = full({3}, *number, own.mean.loss.options());
@@ -239,13 +249,8 @@ Tensor Step::mean_over_ranks(const OwnLoss& own) const {
           lockstep::detail::concat("loss of a train::Step, weights: ",
                                    counts_rows ? "rows, " : "WeightedLoss, ", compared_))
           .wait();
-  if (own.rows == 0) {
-    refuse_in_captured_step("a rank without rows asks on the host whether others have any,",
-                            "such steps run eagerly");
-    LOCKSTEP_CHECK(all[2].item() > 0, InvalidArgument,
-                   "a step's batch has no rows, on any rank; leave the step out on all of them");
-  }
-  return all[0] / all[1];
+  if (own.rows == 0 && !StepRecording::current()) check_rows_of_ranks(all[2]);
+  return {all[0] / all[1], all[2]};
 }
 
 void Step::add_to(checkpoint::Manager& checkpoints) const {

@@ -240,6 +240,21 @@ TEST(TrainStep, OfNoRowsOnAnyRankIsRefusedOnAll) {
     });
 }
 
+TEST(TrainStep, OfNoRowsOnAnyRankIsRefusedCapturedToo) {
+  run_job(2, [](const CommunicatorPtr& group) {
+    LinearTraining training(group);
+    Step step(training.ddp, training.optimizer, training.loss(), {.capture = true});
+    for (int i = 0; i < 6; ++i) {
+      const std::int64_t rows = i == 0 || i == 5 ? group->rank() : 0;
+      const auto call = [&] { return step({ones({rows, 3}), ones({rows, 2})}); };
+      if (i == 0 || i == 5)
+        EXPECT_NO_THROW(call());
+      else
+        EXPECT_THAT(call, ThrowsMessage<InvalidArgument>(HasSubstr("no rows, on any rank")));
+    }
+  });
+}
+
 // All of a batch's targets may be ones that do not count: that is not the same.
 TEST(TrainStep, OfARankWithoutRowsBesideRowsThatDoNotCountIsTaken) {
   run_job(2, [&](const CommunicatorPtr& group) {

@@ -89,7 +89,8 @@ class Step {
   /// @param inputs with as many rows each, where micro-batches take them apart.
   /// @throws what the loss and the update do; comm::Mismatch, before the update, where ranks have
   /// other options or kinds of weights (over NCCL the group fails); InvalidArgument on all ranks
-  /// where none has a row. No gradient of the batch is left then.
+  /// where none has a row (of a captured step, behind its update). No gradient of the batch is left
+  /// then.
   StepResult operator()(std::span<const Tensor> inputs);
   /// The same, `step({images, labels})`.
   StepResult operator()(std::initializer_list<Tensor> inputs) {
@@ -141,7 +142,7 @@ class Step {
   std::vector<Tensor> update(std::span<const Tensor> inputs);
   struct OwnLoss;
   OwnLoss accumulate_gradients(std::span<const Tensor> inputs);
-  Tensor mean_over_ranks(const OwnLoss& own) const;
+  std::vector<Tensor> mean_over_ranks(const OwnLoss& own) const;
 
   nn::Module& module_;
   nn::ReplicatedModule& replica_;
