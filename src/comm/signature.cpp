@@ -53,6 +53,10 @@ std::pair<std::size_t, std::size_t> common_ends(std::string_view a, std::string_
   return {front, back};
 }
 
+// What is shown of the words in which calls differ. Where those go on for longer, as behind a label
+// that is cut, they differ at their beginning.
+constexpr std::size_t most_of_a_difference = 120;
+
 // True if the ranks are in different steps of one owner.
 bool steps_differ(std::span<const Signature> by_rank) {
   return std::ranges::any_of(by_rank, [&](const Signature& other) {
@@ -155,19 +159,20 @@ std::string describe_cause(const Signature& one, const std::string& ranks, const
   auto [front, back] = common_ends(a, b);
   if (a == b || front == 0) return {};
   front = a.find_last_of(' ', front - 2) + 1;  // "lr 0.1" rather than "0.1"
-  const std::string_view words = middle(a, front, back), others = middle(b, front, back);
-  constexpr std::size_t longest = 120;
-  if (std::max(words.size(), others.size()) > longest) return {};
-  return detail::concat('"', words, "\" on ", ranks, ", \"", others, "\" on ", other_ranks, "\n  ");
+  const auto words = [&, front = front, back = back](const std::string& text) {
+    return shortened(middle(text, front, back), most_of_a_difference);
+  };
+  return detail::concat('"', words(a), "\" on ", ranks, ", \"", words(b), "\" on ", other_ranks,
+                        "\n  ");
 }
 
 std::string describe_difference(const Signature& one, const Signature& other) {
   const std::string a = one.describe(), b = other.describe();
   const auto [front, back] = common_ends(a, b);
+  const std::string_view words = middle(a, front, back), others = middle(b, front, back);
   std::string text;
-  if (a != b)
-    text = detail::concat("; the difference: \"", middle(a, front, back), "\" and \"",
-                          middle(b, front, back), '"');
+  if (a != b && front > 0 && std::max(words.size(), others.size()) <= most_of_a_difference)
+    text = detail::concat("; the difference: \"", words, "\" and \"", others, '"');
   Signature unlabelled = one;
   unlabelled.label_hash = 0;
   return text + (unlabelled.agrees_with(other)

@@ -76,10 +76,11 @@ std::string describe_mismatch(const std::string& group, int rank, const Signatur
                               const Signature& theirs);
 
 /// What differs first in the message of a disagreement: `"lr 0.1," on rank 0, "lr 0.2," on rank 1`,
-/// and a new line; empty where the calls have little in common.
+/// and a new line, of longer words their beginning; empty where the calls have little in common.
 std::string describe_cause(const Signature& one, const std::string& ranks, const Signature& other,
                            const std::string& other_ranks);
-/// The words in which two calls differ, and what to do: the end of a message that shows both whole.
+/// The words in which two calls differ, if they are few, and what to do: the end of a message that
+/// shows both whole.
 std::string describe_difference(const Signature& one, const Signature& other);
 
 /// True if all ranks, at least one, mean the same collective.

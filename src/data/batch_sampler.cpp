@@ -28,12 +28,15 @@ BatchSampler::BatchSampler(std::shared_ptr<const Sampler> sampler, BatchOptions 
 
 void BatchSampler::check_last_batch(std::int64_t samples) const {
   const std::int64_t last = samples % options_.batch_size;
-  const std::int64_t smallest = options_.drop_last || last == 0 ? options_.batch_size : last;
-  LOCKSTEP_CHECK(
-      smallest >= options_.world_size, InvalidArgument, "a batch of ", smallest, " samples (",
-      samples, " samples in batches of ", options_.batch_size, ") cannot be shared by ",
-      options_.world_size,
-      " ranks; use drop_last, or a batch_size that leaves no rest smaller than the ranks");
+  const bool needs_full = options_.drop_last || options_.allow_empty || last == 0;
+  const std::int64_t smallest = needs_full ? options_.batch_size : last;
+  LOCKSTEP_CHECK(smallest >= options_.world_size, InvalidArgument, "a batch of ", smallest,
+                 " samples (", samples, " samples in batches of ", options_.batch_size,
+                 ") cannot be shared by ", options_.world_size, " ranks; ",
+                 needs_full
+                     ? "use a larger batch_size"
+                     : "use drop_last, allow_empty, by which ranks get a batch of no samples, or a "
+                       "batch_size that leaves no rest smaller than the ranks");
 }
 
 void BatchSampler::check_consumed(std::int64_t consumed) const {

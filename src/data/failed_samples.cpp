@@ -12,7 +12,9 @@ namespace lockstep::data {
 
 void note_failed_samples(std::span<const std::int64_t> indices, std::uint64_t epoch) noexcept try {
   constexpr std::size_t shown = 32;
-  std::string text = indices.size() == 1 ? "sample" : "samples";
+  std::string text = indices.empty()       ? "a rank's share, which is empty,"
+                     : indices.size() == 1 ? "sample"
+                                           : "samples";
   for (std::size_t i = 0; i < std::min(indices.size(), shown); ++i)
     text += lockstep::detail::concat(i == 0 ? " " : ", ", indices[i]);
   if (indices.size() > shown)

@@ -2,6 +2,7 @@
 #include "lockstep/io/gpt2_config.hpp"
 #include "lockstep/io/safetensors.hpp"
 #include "lockstep/models/gpt2.hpp"
+#include "models/load_file.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -91,7 +92,7 @@ nn::ModulePtr<Gpt2> load_hugging_face(const fs::path& path, TensorOptions tensor
   const NamedTensors state = state_from(file, tensor.dtype);
   check_size(config, state, files);
   auto model = gpt2(options_of(config, tensor));
-  model->load_state_dict(state);
+  load_state_of_file(*model, state, files.weights);
   return model;
 }
 

@@ -1,6 +1,7 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/io/sharded_safetensors.hpp"
 #include "lockstep/models/llama.hpp"
+#include "models/load_file.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -78,7 +79,7 @@ nn::ModulePtr<Llama> load_hugging_face_llama(const fs::path& path, TensorOptions
       is_file ? io::ShardedSafetensors::open_file(path) : io::ShardedSafetensors::open(path);
   check_size(config, files.element_count(), path);
   auto model = llama(options_of(config, tensor));
-  model->load_state_dict(state_from(files, config.tied_embeddings, tensor.dtype));
+  load_state_of_file(*model, state_from(files, config.tied_embeddings, tensor.dtype), path);
   return model;
 }
 

@@ -42,6 +42,18 @@ void check_same_options(comm::Communicator& group, const DistributedDataParallel
   parallel::check_same_settings(group, settings);
 }
 
+/// A rank that makes no forward would keep the others waiting in theirs.
+void check_forward_is_alone(nn::Module& module) {
+  if (!module.is_training()) return;
+  for (const auto& [name, part] : module.named_modules()) {
+    const auto* const norm = dynamic_cast<const BatchNorm*>(part);
+    LOCKSTEP_CHECK(!norm || !norm->group() || norm->group()->size() == 1 || !norm->is_training(),
+                   InvalidArgument, "backward_without_data: ", name.empty() ? "the module" : name,
+                   " is a batch norm over the ranks of a group, which wait for each other in "
+                   "forward; make a forward of a batch of 0 rows and its backward(loss, 0)");
+  }
+}
+
 }  // namespace
 
 ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::CommunicatorPtr group,
@@ -182,7 +194,7 @@ void ReplicatedModule::check_same_tensors() const {
     LOCKSTEP_CHECK(present[i].requires_grad() == trained_[i], InvalidArgument, "parameter ", name,
                    trained_[i] ? " was frozen" : " was unfrozen",
                    " after the model was wrapped; wrap it again, so that all ranks reduce the same "
-                   "gradients");
+                   "gradients, or call the module itself for what is not to train it");
   }
 }
 
@@ -294,6 +306,7 @@ bool ReplicatedModule::backward_without_data() {
                  "backward_without_data: with zero_stage 3 forward and backward gather parameters "
                  "over all ranks, and a rank that makes neither would keep the others waiting; "
                  "make a step of weight 0 with any data, or give zero_stage 2");
+  check_forward_is_alone(*module_);
   { const ForwardScope forward = record_forward(); }
   return reducer_->reduce_without_backward();
 }

@@ -110,21 +110,41 @@ void Optimizer::refuse_shards(std::string_view hint) const {
                  hint);
 }
 
+namespace {
+
+/// " beta1 0.9 weight_decay 0.1/0" of groups that differ in their weight_decay.
+std::string describe_other_options(std::span<const NamedOptions> groups) {
+  std::string text;
+  for (std::size_t i = 0; i < groups[0].size(); ++i) {
+    const auto& [name, first] = groups[0][i];
+    if (name == "lr") continue;
+    const bool is_shared = std::ranges::all_of(
+        groups, [&, value = first](const NamedOptions& each) { return each[i].second == value; });
+    text.append(" ").append(name).append(" " + detail::exact(first));
+    if (is_shared) continue;
+    for (const NamedOptions& each : groups.subspan(1)) text += "/" + detail::exact(each[i].second);
+  }
+  return text;
+}
+
+}  // namespace
+
 /// Whoever reduces the gradients compares it between the ranks, whose messages show its beginning:
 /// the learning rates, what values are kept in and for how many parameters, then the optimizer's
-/// kind and all other options, from the second update on a hash of them, for they may be loaded at
-/// any time; and which state was loaded last, and when, for one that a single rank has loaded would
-/// part it from the others.
+/// kind and all other options, of groups that have the same once, and from the second update on a
+/// hash of them, for they may be loaded at any time; and which state was loaded last, and when, for
+/// one that a single rank has loaded would part it from the others.
 std::string Optimizer::describe_next_update() const {
-  std::string text = "update " + std::to_string(updates_ + 1), counts, others;
+  std::string text = "update " + std::to_string(updates_ + 1), counts;
+  std::vector<NamedOptions> options;  // of each group
   if (loaded_)
     text += detail::concat(" from state ", short_hash(*loaded_), " loaded after update ",
                            loaded_after_);
   text += " with";
   for (std::size_t group = 0; group < group_count(); ++group) {
-    for (const auto& [name, value] : named_options(group)) {
-      (name == "lr" ? text : others).append(" ").append(name).append(" " + detail::exact(value));
-    }
+    options.push_back(named_options(group));
+    for (const auto& [name, value] : options.back())
+      if (name == "lr") text += " lr " + detail::exact(value);
     if (state_format(group) != StateFormat::full)
       text.append(" in ").append(name_of(state_format(group)));
     if (rounds_stochastically(group)) text.append(" rounded stochastically");
@@ -135,6 +155,7 @@ std::string Optimizer::describe_next_update() const {
   text += counts;
   if (kind_.empty()) kind_ = detail::short_name_of(detail::full_name_of(typeid(*this)));
   text += ", " + kind_;
+  const std::string others = describe_other_options(options);
   if (others.empty()) return text;
   if (updates_ == 0) return text + others;
   return text + " (options " + short_hash(std::hash<std::string>{}(others)) + ")";

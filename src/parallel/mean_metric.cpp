@@ -28,6 +28,7 @@ void MeanMetric::add(const Tensor& sum, double weight) {
                  "; it must be one element on ", sums_.device());
   LOCKSTEP_CHECK(std::isfinite(weight) && weight >= 0, InvalidArgument, "MeanMetric: a weight of ",
                  weight, "; it must be a number from 0 on");
+  if (weight == 0) return;
   const NoGradGuard no_recording;
   sums_[0].add_(sum.detach().reshape({}).to(DType::f64));
   sums_[1].add_(weight);

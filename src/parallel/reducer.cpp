@@ -386,7 +386,7 @@ std::string Reducer::label_of(std::size_t bucket, std::size_t collective) {
   std::string told;
   if (bucket == 0)
     for (const std::string& each :
-         {updates_.take(), kept_, tree_ ? tree_->describe_random_numbers() : std::string()})
+         {kept_, updates_.take(), tree_ ? tree_->describe_random_numbers() : std::string()})
       if (!each.empty()) told += each + ": ";
   return told + buckets_[bucket].full_label;
 }

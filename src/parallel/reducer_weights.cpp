@@ -34,7 +34,9 @@ void Reducer::backward(const Tensor& loss, const Tensor& weight, double known) {
                      : std::string(", not an undefined tensor"));
   LOCKSTEP_CHECK(loss.defined() && loss.numel() == 1 && loss.device() == group_->device(),
                  InvalidArgument, "a backward with a weight begins at a loss of one element on ",
-                 group_->device());
+                 group_->device(),
+                 loss.defined() ? detail::concat(", not ", loss.shape(), " on ", loss.device())
+                                : std::string(", not an undefined tensor"));
   check_weights_fit(true);
   if (!tree_) hear_of_accumulations();  // those without a weight do not go with it
   {

@@ -32,12 +32,13 @@ void check_alone(const LoopOptions& options, bool evaluates,
 void check_same(comm::Communicator& group, const LoopOptions& options, bool evaluates,
                 std::optional<std::int64_t> epoch_steps) {
   const auto text = [](const auto& value) { return lockstep::detail::concat(value); };
+  const bool counts_epochs = options.epochs > 0 || evaluates;  // which are at their ends
   const std::vector<std::pair<std::string, std::string>> settings{
       {"steps", text(options.steps)},
       {"epochs", text(options.epochs)},
-      {"the number of batches of an epoch", text(epoch_steps.value_or(0))},
-      {"eval_every", text(options.eval_every)},
       {"whether there are evaluations", evaluates ? "true" : "false"},
+      {"the number of batches of an epoch", counts_epochs ? text(epoch_steps.value_or(0)) : "any"},
+      {"eval_every", text(options.eval_every)},
       {"patience", text(options.early_stopping.patience)},
       {"min_delta", text(options.early_stopping.min_delta)},
       {"terminate_on_nan", options.terminate_on_nan ? "true" : "false"}};

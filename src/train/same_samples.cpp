@@ -51,8 +51,11 @@ void check_seeds(const Loaders& all) {
 }
 
 bool have_own_data(const Loaders& all) {
+  const data::LoaderShare& first = all[0].share;
   for (const LoaderOfRank& each : all)
-    if (each.share.world_size == 1 && each.share.dataset != all[0].share.dataset) return true;
+    if (each.share.world_size == 1 &&
+        (each.share.dataset != first.dataset || each.share.size != first.size))
+      return true;
   return false;
 }
 
@@ -85,12 +88,17 @@ void check_samples(const Loaders& all, const SameSamplesOptions& options) {
   check(&LoaderShare::world_size, "world_size", "give it, or its sampler, session.size()");
   const bool is_own = have_own_data(all);
   if (is_own && !options.are_saved) return;
-  check(&LoaderShare::dataset, "data set's signature",
-        is_own ? "a checkpoint keeps one place for all ranks: give them the same data set, and the "
-                 "loader session.rank() and session.size()"
-               : "give all ranks the same data set");
+  const std::string_view same_data =
+      is_own ? "a checkpoint keeps one place for all ranks: give them the same data set, and the "
+               "loader session.rank() and session.size()"
+             : "give all ranks the same data set";
+  check(&LoaderShare::size, "data set's size", same_data);
+  check(&LoaderShare::dataset, "data set's signature", same_data);
+  const bool may_be_own = all[0].share.world_size == 1 && all[0].share.dataset == 0;
   check(&LoaderShare::order, "sampler's signature",
-        "give the sampler the same seed and options on all ranks");
+        may_be_own ? "give the sampler the same seed and options on all ranks, or data sets that "
+                     "are each rank's own a signature()"
+                   : "give the sampler the same seed and options on all ranks");
   check(&LoaderShare::batch_size, "batch_size", "it must be the same on every rank");
   check(&LoaderShare::drop_last, "drop_last", "it must be the same on every rank");
   check(&LoaderShare::epoch, "epoch", "hand out as many batches on all ranks");

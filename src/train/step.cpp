@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ranges>
 
+#include "core/exact_number.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/checkpoint/states.hpp"
 #include "lockstep/core/error.hpp"
@@ -25,11 +26,34 @@ amp::Autocast autocast(const StepOptions& options) {
 std::int64_t rows_of_batch(std::span<const Tensor> inputs) {
   LOCKSTEP_CHECK(!inputs.empty() && inputs[0].dim() > 0, InvalidArgument,
                  "a step needs a batch: at least one tensor, whose first dimension counts rows");
-  LOCKSTEP_CHECK(
-      inputs[0].size(0) > 0, InvalidArgument, "a step's batch has shape ", inputs[0].shape(),
-      ": it needs a row at least; a rank without data calls backward_without_data of its "
-      "DistributedDataParallel instead");
   return inputs[0].size(0);
+}
+
+/// What ranks compare of a step, beside what its optimizer says of the update: where one of them
+/// has another, training goes on, and its numbers are wrong.
+std::string describe(const StepOptions& options) {
+  using lockstep::detail::concat;
+  std::string average = "none", autocast = "none";
+  if (options.average) {
+    const std::optional<double> decay = options.average->options().decay;
+    average = decay ? concat("of decay ", lockstep::detail::exact(*decay)) : "of all updates";
+  }
+  if (options.autocast) autocast = concat(*options.autocast);
+  return concat("average ", average, ", autocast ", autocast, ", scaler ",
+                options.scaler && options.scaler->is_enabled() ? "given" : "none", ", max_norm ",
+                options.max_norm ? lockstep::detail::exact(*options.max_norm) : "none");
+}
+
+/// Of a parameter that it lacks, a step would leave the gradient to the next.
+void check_has_parameters(const optim::Optimizer& optimizer, const nn::ReplicatedModule& replica) {
+  const std::vector<Tensor> held = optimizer.parameters();
+  for (const auto& [name, parameter] : replica.named_parameters())
+    LOCKSTEP_CHECK(
+        !parameter.requires_grad() ||
+            std::ranges::any_of(held, [&](const Tensor& each) { return each.is_same(parameter); }),
+        InvalidArgument, "a step: parameter ", name,
+        " trains, but the optimizer does not have it; give the optimizer the parameters "
+        "of the DistributedDataParallel, or freeze it before the model is wrapped");
 }
 
 /// A mean times its weight, f64. Of nothing there is no mean: that is 0.
@@ -37,29 +61,10 @@ Tensor times_weight(const Tensor& mean, const Tensor& weight) {
   return where(gt(weight, 0.0), mean * weight, zeros({}, mean.options()));
 }
 
-/// The mean of the losses of all ranks, f64, each by its weight.
-Tensor mean_over_ranks(const WeightedLoss& own, comm::Communicator& group) {
-  if (group.size() == 1) return own.loss;
-  Tensor sums;
-  if (const auto* number = std::get_if<double>(&own.weight)) {
-    sums = full({2}, *number, own.loss.options());
-    if (*number > 0) sums[0].mul_(own.loss);
-  } else {
-    const Tensor& weight = std::get<Tensor>(own.weight);
-    sums = full({2}, 1.0, own.loss.options()).mul_(weight);
-    sums[0].copy_(times_weight(own.loss, weight));
-  }
-  const Tensor all = parallel::all_reduce_async(sums, group).wait();
-  return all[0] / all[1];
-}
-
 /// The mean of the losses of a batch's parts, each by its weight.
 class MeanOfParts {
  public:
   void add(const WeightedLoss& part) {
-    LOCKSTEP_CHECK(!last_ || last_->weight.index() == part.weight.index(), InvalidArgument,
-                   "the losses of a batch's parts have weights of several kinds; give all of them "
-                   "a number, a tensor, or none");
     if (const auto* number = std::get_if<double>(&part.weight)) {
       number_ += *number;
       if (*number > 0) sum_ = sum_.defined() ? sum_.add_(part.loss, *number) : part.loss * *number;
@@ -82,19 +87,20 @@ class MeanOfParts {
   std::optional<WeightedLoss> last_;
 };
 
-/// What a loss counts: its rows unless it says otherwise. Tensors as f64.
+/// What a loss counts: its rows unless it says otherwise, and of no rows nothing. Tensors as f64.
 void set_weight(WeightedLoss& loss, std::int64_t rows) {
-  if (std::holds_alternative<std::monostate>(loss.weight)) {
-    loss.weight = static_cast<double>(rows);
-  } else if (Tensor* weight = std::get_if<Tensor>(&loss.weight)) {
+  if (const Tensor* weight = std::get_if<Tensor>(&loss.weight))
     LOCKSTEP_CHECK(weight->defined() && weight->numel() == 1, InvalidArgument,
                    "the weight of a step's loss is one element",
-                   weight->defined() ? detail::concat(", not ", weight->shape()) : std::string());
-    *weight = weight->detach().reshape({}).to(DType::f64);
-  } else {
+                   weight->defined() ? lockstep::detail::concat(", not ", weight->shape())
+                                     : std::string(", not an undefined tensor"));
+  if (std::holds_alternative<double>(loss.weight))
     refuse_in_captured_step("a loss has a weight that is a number, which may be another next time,",
                             "give it as a tensor on the loss's device");
-  }
+  if (rows == 0 || std::holds_alternative<std::monostate>(loss.weight))
+    loss.weight = static_cast<double>(rows);
+  else if (Tensor* weight = std::get_if<Tensor>(&loss.weight))
+    *weight = weight->detach().reshape({}).to(DType::f64);
 }
 
 /// @throws InvalidArgument unless a batch can be taken apart.
@@ -105,6 +111,12 @@ void check_rows(std::span<const Tensor> inputs) {
                    "shape ", inputs[0].shape(), ", number ", i + 1, " ", inputs[i].shape());
 }
 
+/// For a rank that has no rows itself. @param all how many all ranks have.
+void check_rows_of_ranks(const Tensor& all) {
+  LOCKSTEP_CHECK(all.item() > 0, InvalidArgument,
+                 "a step's batch has no rows, on any rank; leave the step out on all of them");
+}
+
 std::vector<Tensor> rows_of(std::span<const Tensor> inputs, std::int64_t begin, std::int64_t end) {
   std::vector<Tensor> part;
   for (const Tensor& each : inputs) part.push_back(each.slice(0, begin, end));
@@ -112,6 +124,13 @@ std::vector<Tensor> rows_of(std::span<const Tensor> inputs, std::int64_t begin, 
 }
 
 }  // namespace
+
+/// What a rank has of a step.
+struct Step::OwnLoss {
+  WeightedLoss mean;  // over its rows, f64
+  std::int64_t rows = 0;
+  std::size_t kind = 0;  // of the weight that the loss function gave
+};
 
 Step::Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& optimizer,
            Loss loss, const StepOptions& options)
@@ -122,6 +141,7 @@ Step::Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& 
       options_(options),
       unscaled_({.enabled = false, .group = replica.shard_group()}),
       scaler_(options.scaler ? *options.scaler : unscaled_),
+      compared_(describe(options)),
       graph_([this](std::span<const Tensor> inputs) { return update(inputs); },
              {.group = replica.group()}) {
   LOCKSTEP_CHECK(options.micro_batch >= 0, InvalidArgument, "a micro_batch of ",
@@ -129,21 +149,25 @@ Step::Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& 
   LOCKSTEP_CHECK(!options.max_norm || *options.max_norm >= 0, InvalidArgument, "a max_norm of ",
                  options.max_norm.value_or(0), "; give a number from 0 on, or none");
   (void)autocast(options);  // which checks its dtype
+  check_has_parameters(optimizer, replica);
 }
 
 StepResult Step::operator()(std::span<const Tensor> inputs) {
   const TraceRange range("step");
   const double lr = optimizer_.lr();
   const std::vector<Tensor> results = options_.capture ? graph_(inputs) : update(inputs);
+  // No launch has asked, nor could one.
+  if (options_.capture && results[1].defined() && inputs[0].size(0) == 0)
+    check_rows_of_ranks(results[1]);
   if (options_.scheduler) options_.scheduler->step();
-  return {.loss = results[0], .grad_norm = options_.max_norm ? results[1] : Tensor(), .lr = lr};
+  return {.loss = results[0], .grad_norm = options_.max_norm ? results[2] : Tensor(), .lr = lr};
 }
 
 // What a StepGraph may capture. Where it throws, what is done of the batch leaves nothing to the
 // next.
 std::vector<Tensor> Step::update(std::span<const Tensor> inputs) try {
-  const WeightedLoss own = accumulate_gradients(inputs);
-  std::vector<Tensor> results{own.loss};
+  const OwnLoss own = accumulate_gradients(inputs);
+  std::vector<Tensor> results = mean_over_ranks(own);  // which compares the steps of all ranks
   if (options_.max_norm)
     results.push_back(scaler_.clip_and_step(optimizer_, *options_.max_norm));
   else
@@ -154,8 +178,6 @@ std::vector<Tensor> Step::update(std::span<const Tensor> inputs) try {
     options_.average->update();
   }
   optimizer_.zero_grad();
-  const NoGradGuard no_recording;
-  results[0] = mean_over_ranks(own, *replica_.group());
   return results;
 } catch (...) {
   optimizer_.zero_grad();
@@ -164,22 +186,30 @@ std::vector<Tensor> Step::update(std::span<const Tensor> inputs) try {
 }
 
 /// Gradients end up as those of the mean loss over the batches of all ranks, times the scaler's
-/// scale. Returns the mean loss over this rank's, one f64 element.
-WeightedLoss Step::accumulate_gradients(std::span<const Tensor> inputs) {
+/// scale. Returns the mean loss over this rank's.
+Step::OwnLoss Step::accumulate_gradients(std::span<const Tensor> inputs) {
   const amp::Autocast mixed = autocast(options_);  // weights are cast once for all parts
   if (options_.autocast) autograd::cast_together(cast_, *options_.autocast);
   const std::int64_t rows = rows_of_batch(inputs);
+  LOCKSTEP_CHECK(rows > 0 || replicas() > 1, InvalidArgument, "a step's batch has shape ",
+                 inputs[0].shape(), ": a step needs a row at least, on one of its ranks");
   const std::int64_t at_once = options_.micro_batch > 0 ? options_.micro_batch : rows;
   if (at_once < rows) check_rows(inputs);
   MeanOfParts parts;
-  for (std::int64_t begin = 0; begin < rows; begin += at_once) {
+  std::optional<std::size_t> kind;
+  std::int64_t begin = 0;
+  do {  // once for a batch without rows, too: the other ranks wait for a backward
     const std::int64_t end = std::min(begin + at_once, rows);
     // Gradients of the last part take those of the others along.
     std::optional<NoSync> local;
     if (end < rows) local.emplace(replica_);
     WeightedLoss part = at_once < rows ? loss_(rows_of(inputs, begin, end)) : loss_(inputs);
+    LOCKSTEP_CHECK(!kind || kind == part.weight.index(), InvalidArgument,
+                   "the losses of a batch's parts have weights of several kinds; give all of them "
+                   "a number, a tensor, or none");
+    kind = part.weight.index();
     set_weight(part, end - begin);
-    const Tensor scaled = scaler_.scale(part.loss);
+    const Tensor scaled = part.loss.defined() ? scaler_.scale(part.loss) : part.loss;
     if (const auto* number = std::get_if<double>(&part.weight))
       replica_.backward(scaled, *number);
     else
@@ -187,10 +217,40 @@ WeightedLoss Step::accumulate_gradients(std::span<const Tensor> inputs) {
     if (options_.autocast) cast_ = autograd::cast_among(module_.parameters());
     const NoGradGuard no_recording;
     part.loss = part.loss.detach().reshape({}).to(DType::f64);
-    if (at_once >= rows) return part;  // launches that add nothing to nothing cost time, too
+    // Launches that add nothing to nothing cost time, too.
+    if (at_once >= rows) return {.mean = part, .rows = rows, .kind = *kind};
     parts.add(part);
+    begin = end;
+  } while (begin < rows);
+  return {.mean = parts.mean(), .rows = rows, .kind = *kind};
+}
+
+/// The mean of the losses of all ranks, f64, each by its weight, and how many rows they have,
+/// undefined where there is one rank. Makes sure that all make the same step, by the label of the
+/// sum: where they do not, it fails before the weights change.
+std::vector<Tensor> Step::mean_over_ranks(const OwnLoss& own) const {
+  const NoGradGuard no_recording;
+  if (replicas() == 1) return {own.mean.loss, Tensor()};
+  Tensor sums;  // of losses times weights, of weights, and of rows
+  if (const auto* number = std::get_if<double>(&own.mean.weight)) {
+    sums = full({3}, *number, own.mean.loss.options());
+    if (*number > 0) sums[0].mul_(own.mean.loss);
+  } else {
+    const Tensor& weight = std::get<Tensor>(own.mean.weight);
+    sums = full({3}, 1.0, own.mean.loss.options()).mul_(weight);
+    sums[0].copy_(times_weight(own.mean.loss, weight));
   }
-  return parts.mean();
+  // Numbers and tensors count alike, in a unit of the program's.
+  const bool counts_rows = own.kind == WeightedLoss(Tensor()).weight.index();
+  if (!counts_rows) sums[2].fill_(static_cast<double>(own.rows));
+  const Tensor all =
+      parallel::all_reduce_async(
+          sums, *replica_.group(), comm::ReduceOp::sum(),
+          lockstep::detail::concat("loss of a train::Step, weights: ",
+                                   counts_rows ? "rows, " : "WeightedLoss, ", compared_))
+          .wait();
+  if (own.rows == 0 && !StepRecording::current()) check_rows_of_ranks(all[2]);
+  return {all[0] / all[1], all[2]};
 }
 
 void Step::add_to(checkpoint::Manager& checkpoints) const {

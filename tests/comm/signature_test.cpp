@@ -112,6 +112,24 @@ TEST(Signature, TellsInWhichWordsCallsDiffer) {
             "; labels, which tell what led to a call, must be the same on all ranks");
 }
 
+// The end of a label that is cut is unlike that of one that is not.
+TEST(Signature, ADisagreementIsToldByItsBeginningWhereTheRestIsCut) {
+  std::string names = "bucket 0 (";
+  for (int i = 0; i < 13; ++i) names += "layer." + std::to_string(i) + ".weight, ";
+  const std::vector both{all_reduce_signature(4, "update 3: " + names),
+                         all_reduce_signature(4, "update 3, update 4 of all parameters: " + names)};
+  const std::string cause = describe_cause(both[0], "rank 0", both[1], "rank 1");
+  EXPECT_THAT(cause, ::testing::AllOf(::testing::StartsWith("\"'update 3: bucket 0 ("),
+                                      ::testing::HasSubstr("\"'update 3, update 4 of all")));
+  EXPECT_LT(cause.size(), 300u);
+  try {
+    require_agreement(both, "world");
+    FAIL() << "no error";
+  } catch (const Mismatch& error) {
+    EXPECT_THAT(error.what(), ::testing::Not(::testing::HasSubstr("the difference")));
+  }
+}
+
 TEST(Signature, ADisagreementSaysFirstWhatDiffersOnWhichRanks) {
   try {
     require_agreement(std::vector{all_reduce_signature(4, "update 3 with lr 0.1, SGD: bucket 0"),

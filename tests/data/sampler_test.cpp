@@ -18,6 +18,7 @@
 namespace lockstep::data {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 using Indices = std::vector<std::int64_t>;
@@ -288,6 +289,22 @@ TEST(BatchSampler, SplitsEachBatchOverRanksContiguously) {
   EXPECT_THAT(together, ::testing::ElementsAre(8, 9, 10, 11, 12, 13, 14, 15));
 }
 
+TEST(BatchSampler, LeavesRanksWithoutASampleOfTheLastBatchWhereThatIsAllowed) {
+  const auto batches = [](int rank, std::int64_t batch_size) {
+    return BatchSampler(
+        SequentialSampler(9),
+        {.batch_size = batch_size, .allow_empty = true, .rank = rank, .world_size = 2});
+  };
+  const BatchSampler second = batches(1, 4);
+  EXPECT_EQ(second.size(), 3);
+  EXPECT_THAT(batches(0, 4).indices(0, 2), ::testing::ElementsAre(8));
+  EXPECT_THAT(second.indices(0, 2), ::testing::IsEmpty());
+  EXPECT_EQ(second.consumed(3), 9);
+  EXPECT_NO_THROW(second.check_consumed(8));
+  EXPECT_THAT([&] { batches(0, 1); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("use a larger batch_size")));
+}
+
 TEST(BatchSampler, GoesOnAnywhereInAnEpoch) {
   const BatchSampler batches(SequentialSampler(20), {.batch_size = 6});
   EXPECT_EQ(batches.size(5), 3);
@@ -312,8 +329,9 @@ TEST(BatchSampler, NamesBatchesThatCannotBe) {
   EXPECT_THROW(BatchSampler(ten, {.batch_size = 0}), InvalidArgument);
   EXPECT_THAT([&] { BatchSampler(ten, {.batch_size = 16, .drop_last = true}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("10 samples make no batch of 16")));
-  EXPECT_THAT([&] { BatchSampler(ten, {.batch_size = 8, .world_size = 3}); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("2 samples")));
+  EXPECT_THAT(
+      [&] { BatchSampler(ten, {.batch_size = 8, .world_size = 3}); },
+      ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("2 samples"), HasSubstr("allow_empty"))));
   EXPECT_THROW(BatchSampler(ten, {.batch_size = 2, .rank = 1}), InvalidArgument);
 }
 

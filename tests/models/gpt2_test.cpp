@@ -220,7 +220,11 @@ TEST(Gpt2, RefusesAModelOfAnotherKind) {
   write(R"("n_positions": 6, "model_type": "llama")");
   EXPECT_THROW(models::load_hugging_face(temporary.path()), Unsupported);
   write(R"("n_positions": 7)");  // the file's wpe has 6 rows
-  EXPECT_THROW(models::load_hugging_face(temporary.path()), InvalidArgument);
+  const std::string file = (temporary.path() / "model.safetensors").string();
+  EXPECT_THAT([&] { models::load_hugging_face(temporary.path()); },
+              ::testing::ThrowsMessage<InvalidArgument>(
+                  ::testing::AllOf(::testing::StartsWith(file + " does not fit its config.json"),
+                                   ::testing::HasSubstr("wpe"))));
 }
 
 // A tiny model's files, with the output layer's weight under a name of its own.

@@ -44,6 +44,50 @@ TEST(OneRankAlone, WithAnotherOptionOfItsOptimizerIsRefusedOnEveryRank) {
     EXPECT_THAT(message, AllOf(HasSubstr("beta1 0.5"), HasSubstr("beta1 0.75")));
 }
 
+/// Trains with an optimizer of two groups. @param weight_decay of the second one.
+std::vector<std::string> train_with_groups(
+    const std::function<void(optim::AdamW&, int rank)>& update,
+    const std::function<double(int rank)>& weight_decay = [](int) { return 0.0; }) {
+  return messages_of_ranks([&](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    const auto all = replica.named_parameters();
+    const optim::AdamWOptions decayed{.lr = 0.25, .weight_decay = 0.5};
+    optim::AdamWOptions other = decayed;
+    other.weight_decay = weight_decay(group.rank());
+    optim::AdamW optimizer(
+        optim::AdamW::Groups{{NamedTensors(all.begin(), all.begin() + 4), decayed},
+                             {NamedTensors(all.begin() + 4, all.end()), other}});
+    for (int step = 1; step <= 2; ++step) {
+      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+      loss_of(replica(batch.x), batch).backward();
+      update(optimizer, group.rank());
+    }
+  });
+}
+
+// What its groups have in common is told once, so that labels have room for what differs.
+TEST(OneRankAlone, WhoseFirstUpdateOfGroupsDiffersIsToldHow) {
+  const auto step = [](optim::AdamW& optimizer, int) {
+    optimizer.step();
+    optimizer.zero_grad();
+  };
+  for (const std::string& message :
+       train_with_groups(step, [](int rank) { return rank == 0 ? 0.0 : 0.125; }))
+    EXPECT_THAT(message,
+                AllOf(HasSubstr("weight_decay 0.5/0 "), HasSubstr("weight_decay 0.5/0.125 ")));
+  for (const std::string& message : train_with_groups([](optim::AdamW&optimizer, int rank) {
+         optimizer.step();
+         if (rank == 0) optimizer.zero_grad();
+       }))
+    EXPECT_THAT(message,
+                ContainsRegex("^[^\n]*8 gradients that were not cleared[^\n]*\" on rank 1"));
+  for (const std::string& message : train_with_groups([](optim::AdamW&optimizer, int rank) {
+         for (int i = 0; i <= rank; ++i) optimizer.step();
+         optimizer.zero_grad();
+       }))
+    EXPECT_THAT(message, ContainsRegex("^[^\n]*8 parameters after update 2[^\n]*\" on rank 1"));
+}
+
 TEST(OneRankAlone, ThatLeavesOutAnUpdateIsRefusedOnEveryRank) {
   const auto messages = train_with([](optim::AdamW& optimizer, int rank, int step) {
     if (rank == 0 || step != 2) optimizer.step();

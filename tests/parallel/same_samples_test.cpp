@@ -168,6 +168,47 @@ TEST(TrainLoop, TakesSharesOfASamplerAndOfGroupsThatHaveAModelTogether) {
             "");
 }
 
+/// A loader of as many samples as a rank has, in an order of its own.
+auto loader_of_own(comm::Communicator& group, int world_size) {
+  const std::int64_t samples = 8 + 4 * group.rank();
+  return std::make_unique<data::DataLoader<data::TensorDataset>>(
+      data::TensorDataset({zeros({samples})}), data::RandomSampler(samples, 1),
+      data::DataLoaderOptions{
+          .batch_size = 2, .rank = world_size > 1 ? group.rank() : 0, .world_size = world_size});
+}
+
+TEST(TrainLoop, TakesOwnSamplesOfAnyNumberWhereNoEpochIsCounted) {
+  EXPECT_EQ(refusal_of_loaders(2, [](auto& group) { return loader_of_own(group, 1); }), "");
+  EXPECT_THAT(refusal_of_loaders(2, [](auto& group) { return loader_of_own(group, 2); }),
+              HasSubstr("the loader's data set's size is 8 on rank 0 but 12 on rank 1; give all"));
+  run_job(2, [](const CommunicatorPtr& group) {
+    const auto loader = loader_of_own(*group, 1);
+    const auto refusal = [&](const LoopOptions& options, bool evaluates) {
+      Loop loop(group, options);
+      if (evaluates) loop.evaluate = [] { return 1.0; };
+      EXPECT_THAT(
+          [&] { loop.run(*loader, [](auto&) { return Tensor(); }); },
+          ThrowsMessage<InvalidArgument>(HasSubstr("batches of an epoch is 4 on rank 0 but 6")));
+    };
+    refusal({.steps = 9}, true);
+    refusal({.epochs = 2}, false);
+    Loop loop(group, {.steps = 15});
+    EXPECT_EQ(loop.run(*loader, [](auto&) { return Tensor(); }), 0);
+    EXPECT_EQ(loop.steps(), 15);
+  });
+}
+
+TEST(TrainLoop, SaysThatSamplersMayDifferForSamplesOfOnesOwn) {
+  EXPECT_THAT(
+      refusal_of_loaders(2,
+                         [](comm::Communicator& group) {
+                           return loader_of(
+                               data::RandomSampler(12, static_cast<std::uint64_t>(group.rank())),
+                               {.batch_size = 4});
+                         }),
+      HasSubstr("or data sets that are each rank's own a signature()"));
+}
+
 TEST(TrainLoop, WarnsWhereEachRankTrainsOnAllSamplesButNotOnItsOwn) {
   static std::string log;
   set_log_sink([](std::string_view line) { log += line; });

@@ -120,5 +120,26 @@ TEST_P(SyncBatchNormContract, StandsInReplicasThatComputeActivationsAgain) {
   });
 }
 
+// A rank that leaves out a forward would keep the others waiting in theirs.
+TEST_P(SyncBatchNormContract, RefusesAStepWithoutDataByName) {
+  run([](Communicator& group) {
+    const auto net = nn::make<NormNet>();
+    net->to(device_of_rank);
+    nn::convert_sync_batchnorm(*net, share(group));
+    DistributedDataParallel<NormNet> replica(net, share(group));
+    if (group.size() == 1) {
+      EXPECT_FALSE(replica.backward_without_data());
+      return;
+    }
+    const std::string message =
+        message_of<InvalidArgument>([&] { replica.backward_without_data(); });
+    EXPECT_THAT(message, ::testing::AllOf(::testing::HasSubstr("norm is a batch norm over the"),
+                                          ::testing::HasSubstr("0 rows")));
+    const std::int64_t rows = group.rank();  // which is a step that goes
+    const Tensor loss = replica(values({rows, 6}, 1)).square().sum();
+    EXPECT_NO_THROW(replica.backward(loss, static_cast<double>(rows)));
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::parallel::testing

@@ -69,6 +69,7 @@ class ConcatDataset {
   /// A batch in the order of the indices. Any number of threads may call it.
   /// @throws InvalidArgument for a negative index, and tensors that cannot be joined.
   Batch fetch(std::span<const std::int64_t> indices, const SampleRandom& random) const {
+    if (indices.empty()) return data::fetch(datasets_.front(), indices, random);
     const auto parts = detail::split_indices(sizes_, indices);
     std::vector<Batch> batches;
     for (const auto& part : parts)

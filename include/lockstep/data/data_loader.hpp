@@ -26,9 +26,12 @@ namespace lockstep::data {
 
 /// How a DataLoader works.
 struct DataLoaderOptions {
-  /// Samples in a batch, over all ranks; see BatchOptions for this and the next three.
+  /// Samples in a batch, over all ranks; see BatchOptions for this and the next four.
   std::int64_t batch_size = 1;
   bool drop_last = false;
+  /// Ranks that get no sample of a last batch get what the data set's `fetch` gives for no indices:
+  /// tensors of 0 rows, from this library's data sets. A train::Step takes them.
+  bool allow_empty = false;
   int rank = 0;
   int world_size = 1;
   /// Threads that prepare batches; 0 prepares each one when it is asked for, on the caller's
@@ -77,8 +80,11 @@ class DataLoader {
   template <std::derived_from<Sampler> S>
   DataLoader(D dataset, S sampler, DataLoaderOptions options = {})
       : dataset_(std::move(dataset)),
-        batches_(std::move(sampler),
-                 {options.batch_size, options.drop_last, options.rank, options.world_size}),
+        batches_(std::move(sampler), {.batch_size = options.batch_size,
+                                      .drop_last = options.drop_last,
+                                      .allow_empty = options.allow_empty,
+                                      .rank = options.rank,
+                                      .world_size = options.world_size}),
         options_(options),
         seed_(options.seed) {
     LOCKSTEP_CHECK(options.num_workers >= 0 && options.prefetch > 0, InvalidArgument,
@@ -116,6 +122,7 @@ class DataLoader {
     const LoaderState place = state();
     const BatchOptions& cut = batches_.options();
     return {.dataset = dataset_signature(),
+            .size = static_cast<std::int64_t>(dataset_.size()),
             .order = batches_.sampler().order_signature(),
             .epoch = place.epoch,
             .samples = place.samples,
@@ -244,7 +251,7 @@ class DataLoader {
 
   Batch fetch(std::int64_t batch) const {
     const std::vector<std::int64_t> indices = batches_.indices(epoch_, batch, start_);
-    const DefaultGeneratorScope scope(random_.of(indices.front()).state());
+    const DefaultGeneratorScope scope(random_.of(indices.empty() ? 0 : indices.front()).state());
     return data::fetch(dataset_, indices, random_);
   }
 

@@ -11,6 +11,7 @@ namespace lockstep::data {
 /// them out, which train::agree_on_samples makes sure of.
 struct LoaderShare {
   std::uint64_t dataset = 0;  ///< signature of the data set; 0 where it has none
+  std::int64_t size = 0;      ///< of the data set
   std::uint64_t order = 0;    ///< Sampler::order_signature
   std::uint64_t epoch = 0;    ///< as LoaderState
   std::int64_t samples = 0;   ///< as LoaderState

@@ -135,7 +135,7 @@ inline nn::ModulePtr<Gpt2> gpt2(const Gpt2Options& options = {}) { return nn::ma
 /// config.json beside it.
 /// @param tensor dtype and device of the parameters, whatever the file's dtype is. Dropout is 0.
 /// @throws FileError, CorruptData, Unsupported for a model that is no GPT-2 of this form,
-/// InvalidArgument naming tensors that are missing, unexpected or of another shape.
+/// InvalidArgument naming the file and tensors that are missing, unexpected or of another shape.
 nn::ModulePtr<Gpt2> load_hugging_face(const std::filesystem::path& path, TensorOptions tensor = {});
 
 /// Writes a GPT-2 so that transformers' `from_pretrained` reads it back: config.json and

@@ -160,7 +160,7 @@ inline nn::ModulePtr<Llama> llama(const LlamaOptions& options = {}) {
 /// model.safetensors.index.json; or a safetensors file with its config.json beside it.
 /// @param tensor dtype and device of the parameters, whatever the files' dtype is.
 /// @throws FileError, CorruptData, Unsupported for a model that is no Llama of this form,
-/// InvalidArgument naming tensors that are missing, unexpected or of another shape.
+/// InvalidArgument naming the path and tensors that are missing, unexpected or of another shape.
 nn::ModulePtr<Llama> load_hugging_face_llama(const std::filesystem::path& path,
                                              TensorOptions tensor = {});
 

@@ -280,8 +280,9 @@ class DistributedDataParallel {
   ///     }
   ///
   /// Takes the place of one forward: the others must make one a step. Not with zero_stage 3, whose
-  /// forwards gather parameters over all ranks, nor for models that
-  /// communicate in forward, such as SyncBatchNorm. With a GradScaler, let it scale a zero: ranks
+  /// forwards gather parameters over all ranks, nor for models that communicate in forward, such as
+  /// those with a SyncBatchNorm, which is refused by name: there a forward of a batch of 0 rows and
+  /// `backward(loss, 0)` do it. With a GradScaler, let it scale a zero: ranks
   /// tell each other that they have scaled their losses. Waits for the device.
   /// @return false if no rank had any data, on all of them: then there are no gradients, and
   /// nothing is left to do. @throws InvalidArgument under no_sync() or NoGradGuard.
@@ -316,7 +317,8 @@ class DistributedDataParallel {
   M& module() const { return *module_; }
   /// Its parameters under their names, for an optimizer: its state is saved and loaded by them.
   ///
-  /// With a `zero_stage` this rank's shards of those that train: parallel::ParameterShards. Give
+  /// With a `zero_stage` this rank's shards (parallel::ParameterShards) in the place of those that
+  /// train; frozen ones stay among them, as they are. Give
   /// `shard_group` to what needs all gradients: clip_grad_norm_, GradScaler, LARS and LAMB. The
   /// module's own parameters have all values (stage 3: under `whole_parameters`), but no gradients.
   /// A step without zero_grad, or of an optimizer of these, is refused by the next backward.

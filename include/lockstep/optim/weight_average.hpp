@@ -53,6 +53,8 @@ class WeightAverage {
   void update();
   /// How many updates the average has seen.
   std::int64_t updates() const noexcept { return updates_; }
+  /// How it weighs.
+  const WeightAverageOptions& options() const noexcept { return options_; }
 
   /// Puts the averages into the parameters until the end of its life, or `swap_out`.
   class [[nodiscard]] Swapped {

@@ -23,7 +23,8 @@ class MeanMetric {
 
   /// Adds what `weight` samples give together. Does not wait.
   /// @param sum one element of any dtype on the metric's device: a loss summed over the samples, or
-  /// how many of them were right. @param weight how many they are, from 0 on.
+  /// how many of them were right. @param weight how many they are, from 0 on; of none, such as a
+  /// batch of 0 rows, whose mean is NaN, nothing is added.
   /// @throws InvalidArgument for more elements, another device, or a weight that is negative or not
   /// finite; the mean is as it was then.
   void add(const Tensor& sum, double weight);

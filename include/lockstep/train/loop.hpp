@@ -87,7 +87,8 @@ class Loop {
   checkpoint::Manager* checkpoints() noexcept;
 
   /// Makes all steps that are left, and saves the end. Ranks first agree on their samples
-  /// (agree_on_samples).
+  /// (agree_on_samples). Their epochs are of as many batches, unless the options count none and
+  /// nothing is evaluated at their ends.
   /// @param batches a DataLoader, or what is a range, has a size and counts samples as one.
   /// @param step takes a batch, and returns a StepResult or a loss.
   /// @return the program's exit code, alike on all ranks: 0; StopRequest::exit_code if it shall be

@@ -37,8 +37,8 @@ std::uint64_t agree(comm::Communicator& group, LoaderOfRank own, const SameSampl
 ///
 ///     train::agree_on_samples(*session.host_world(), loader);
 ///
-/// Ranks that have data sets of their own, and no `world_size`, may take them in any order. One
-/// small exchange. Blocks; every rank of the group must call it.
+/// Ranks that have data sets of their own, by size or `signature()`, and no `world_size`, may take
+/// them in any order. One small exchange. Blocks; every rank of the group must call it.
 /// @param group of all ranks that share out the samples.
 /// @throws InvalidArgument on every rank, with ranks and values, where they differ, and for shares
 /// that no rank has, or more than others have.

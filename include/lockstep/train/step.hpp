@@ -64,16 +64,20 @@ struct StepOptions {
 ///     scheduler.step();
 ///
 /// Ranks, and parts, may have different numbers of rows: each counts by its own, or by what the
-/// loss says (WeightedLoss). Waits for nothing on a GPU. All ranks must make the same calls; one
-/// thread.
+/// loss says (WeightedLoss). A rank may have none while another has: its loss function is called
+/// with tensors of 0 rows, whose mean may be NaN, and counts nothing (batch norms take them where
+/// they are synchronized). Waits for nothing on a GPU, but on a rank without rows for the others'.
+/// All ranks must make the same calls, with the same options but for `micro_batch`, and weigh by
+/// the same; one thread.
 class Step {
  public:
   /// The mean loss over the rows of a part of a batch, from a forward through the wrapper, or a
   /// WeightedLoss, a mean over something else. It gets the batch's tensors.
   using Loss = std::function<WeightedLoss(std::span<const Tensor> inputs)>;
 
-  /// @param ddp and optimizer must outlive it. @param loss as above.
-  /// @throws InvalidArgument for options out of range.
+  /// @param ddp and optimizer must outlive it. @param optimizer of all parameters that train.
+  /// @param loss as above. @throws InvalidArgument for options out of range, and for an optimizer
+  /// without one of the parameters.
   template <class M>
   Step(DistributedDataParallel<M>& ddp, optim::Optimizer& optimizer, Loss loss,
        const StepOptions& options = {})
@@ -83,7 +87,10 @@ class Step {
 
   /// Makes one.
   /// @param inputs with as many rows each, where micro-batches take them apart.
-  /// @throws what the loss and the update do; no gradient of the batch is left then.
+  /// @throws what the loss and the update do; comm::Mismatch, before the update, where ranks have
+  /// other options or kinds of weights (over NCCL the group fails); InvalidArgument on all ranks
+  /// where none has a row (of a captured step, behind its update). No gradient of the batch is left
+  /// then.
   StepResult operator()(std::span<const Tensor> inputs);
   /// The same, `step({images, labels})`.
   StepResult operator()(std::initializer_list<Tensor> inputs) {
@@ -133,7 +140,9 @@ class Step {
   Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& optimizer, Loss loss,
        const StepOptions& options);
   std::vector<Tensor> update(std::span<const Tensor> inputs);
-  WeightedLoss accumulate_gradients(std::span<const Tensor> inputs);
+  struct OwnLoss;
+  OwnLoss accumulate_gradients(std::span<const Tensor> inputs);
+  std::vector<Tensor> mean_over_ranks(const OwnLoss& own) const;
 
   nn::Module& module_;
   nn::ReplicatedModule& replica_;
@@ -142,6 +151,7 @@ class Step {
   StepOptions options_;
   amp::GradScaler unscaled_{{.enabled = false}};  // in the place of none
   amp::GradScaler& scaler_;
+  std::string compared_;      // between ranks
   std::vector<Tensor> cast_;  // parameters that the step before took in the products' dtype
   StepGraph graph_;
 };
