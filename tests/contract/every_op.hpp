@@ -146,7 +146,7 @@ inline std::vector<Op> other_ops() {
        }},
       {"conv_transpose1d",
        [](const TensorOptions& given) {
-         return conv_transpose1d(x({1, 1, 3}, given), x({1, 1, 2}, given));
+         return conv_transpose1d(x({3, 8, 8}, given), x({8, 9, 4}, given), {}, {.padding = 1});
        }},
       {"conv_transpose2d",
        [](const TensorOptions& given) { return conv_transpose2d(image(given), image(given)); }},
