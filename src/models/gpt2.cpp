@@ -9,6 +9,7 @@
 #include "lockstep/nn/init.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "models/check_sizes.hpp"
+#include "nn/describe.hpp"
 #include "nn/residual.hpp"
 
 namespace lockstep::models {
@@ -52,12 +53,9 @@ Tensor places_of(const Tensor& tokens, Tensor positions, const nn::Child<nn::Emb
 
 Gpt2Attention::Gpt2Attention(const Gpt2Options& options)
     : heads(options.heads),
-      dropout(options.attention_dropout),
+      dropout(nn::checked_probability("GPT-2's attention", options.attention_dropout)),
       c_attn(this, "c_attn", options.channels, 3 * options.channels, options.tensor),
-      c_proj(this, "c_proj", options.channels, options.channels, options.tensor) {
-  LOCKSTEP_CHECK(dropout >= 0 && dropout <= 1, InvalidArgument, "GPT-2: an attention_dropout of ",
-                 dropout, " is outside [0, 1]");
-}
+      c_proj(this, "c_proj", options.channels, options.channels, options.tensor) {}
 
 Tensor Gpt2Attention::forward(const Tensor& x, const Tensor& mask, const Tensor& addend) const {
   const Tensor y =

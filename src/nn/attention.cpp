@@ -18,17 +18,11 @@ Tensor initial_projection(const MultiheadAttentionOptions& options) {
   return init::xavier_uniform_(empty({3 * options.features, options.features}, options.tensor));
 }
 
-double checked_dropout(double p) {
-  LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, "MultiheadAttention: a dropout of ", p,
-                 " is outside [0, 1]");
-  return p;
-}
-
 }  // namespace
 
 MultiheadAttention::MultiheadAttention(const MultiheadAttentionOptions& options)
     : heads_(options.heads),
-      dropout_(checked_dropout(options.dropout)),
+      dropout_(checked_probability("MultiheadAttention", options.dropout)),
       in_proj_weight(this, "in_proj_weight", initial_projection(options)),
       in_proj_bias(this, "in_proj_bias",
                    options.bias ? zeros({3 * options.features}, options.tensor) : Tensor()),

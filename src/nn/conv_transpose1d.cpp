@@ -31,10 +31,6 @@ Tensor ConvTranspose1d::forward(const Tensor& x) const {
                            .groups = options_.groups});
 }
 
-std::string ConvTranspose1d::describe() const {
-  std::string result = describe_convolution(options_);
-  if (options_.output_padding != 0) result += text(", output padding=", options_.output_padding);
-  return result;
-}
+std::string ConvTranspose1d::describe() const { return describe_convolution(options_); }
 
 }  // namespace lockstep::nn

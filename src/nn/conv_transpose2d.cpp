@@ -31,11 +31,6 @@ Tensor ConvTranspose2d::forward(const Tensor& x) const {
                            .groups = options_.groups});
 }
 
-std::string ConvTranspose2d::describe() const {
-  std::string result = describe_convolution(options_);
-  if (text_of(options_.output_padding) != "0")
-    result += ", output padding=" + text_of(options_.output_padding);
-  return result;
-}
+std::string ConvTranspose2d::describe() const { return describe_convolution(options_); }
 
 }  // namespace lockstep::nn

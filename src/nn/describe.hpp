@@ -47,6 +47,9 @@ std::string describe_convolution(const Options& options) {
   if (text_of(options.dilation) != "1") result += ", dilation=" + text_of(options.dilation);
   if (options.groups != 1) result += text(", groups=", options.groups);
   if (!options.bias) result += ", no bias";
+  if constexpr (requires { options.output_padding; })
+    if (text_of(options.output_padding) != "0")
+      result += ", output padding=" + text_of(options.output_padding);
   if constexpr (requires { options.padding_mode; })
     if (options.padding_mode != PaddingMode::constant)
       result += text(", ", text_of(options.padding_mode));
@@ -61,6 +64,13 @@ inline void check_channels(const char* layer, std::int64_t in, std::int64_t out,
                  "): channels and kernel must be at least 1");
   LOCKSTEP_CHECK(groups > 0 && in % groups == 0 && out % groups == 0, InvalidArgument, layer, ": ",
                  groups, " groups do not divide ", in, " and ", out, " channels");
+}
+
+/// @return p. @throws InvalidArgument for one outside [0, 1].
+inline double checked_probability(const char* layer, double p) {
+  LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, layer, ": probability ", p,
+                 " is outside [0, 1]");
+  return p;
 }
 
 }  // namespace lockstep::nn

@@ -82,7 +82,7 @@ class Optimizer::Captured {
   void begin() const {
     const NoGradGuard no_recording;
     const autograd::AutocastModeGuard in_the_dtype_of_the_state;
-    for (const ParameterState* each : changed_) check_update(each->parameter);
+    for (const ParameterState* each : changed_) check_holds_weights(each->parameter);
     for (ParameterState* each : changed_)
       if (each->written != each->parameter.impl().value_stamp()) optimizer_.prepare(*each);
     optimizer_.announce_update(changed_, scaling_);

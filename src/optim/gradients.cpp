@@ -28,11 +28,15 @@ TensorOptions f64_on(Device device) { return {.dtype = DType::f64, .device = dev
 
 }  // namespace
 
-void check_update(const Tensor& parameter) {
+void check_holds_weights(const Tensor& parameter) {
   LOCKSTEP_CHECK(
       !HeldMemory::has(parameter), InvalidArgument,
       "an optimizer is to change a parameter of shape ", parameter.shape(),
       " that holds its average, and would lose that; swap_out() the WeightAverage first");
+}
+
+void check_update(const Tensor& parameter) {
+  check_holds_weights(parameter);
   if (parameter.requires_grad() && parameter.is_leaf()) autograd::leaf_of(parameter).check_update();
 }
 

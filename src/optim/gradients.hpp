@@ -13,9 +13,11 @@
 
 namespace lockstep::optim {
 
+/// @throws InvalidArgument if a WeightAverage has put its average into the parameter.
+void check_holds_weights(const Tensor& parameter);
 /// To be called for each parameter before an optimizer's step, with a gradient or without.
-/// @throws InvalidArgument if its gradient is what backwards have only added up on this rank, or a
-/// WeightAverage has put its average into it.
+/// @throws InvalidArgument if its gradient is what backwards have only added up on this rank,
+/// and as above.
 void check_update(const Tensor& parameter);
 
 /// How a list of parameters is spread over ranks; see ClipGradNormOptions.

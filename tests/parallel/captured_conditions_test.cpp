@@ -305,6 +305,29 @@ TEST(StepGraph, FollowsHooksOfGradientsThatComeAndGo) {
     EXPECT_TRUE(equal(train(true, on_leaf), train(false, on_leaf))) << on_leaf;
 }
 
+TEST(StepGraph, LeavesParametersAloneThatHoldTheirAverages) {
+  Tensor weight = ones({2}, {DType::f64}).set_requires_grad();
+  optim::SGD optimizer({weight}, {.lr = 0.01});
+  optim::WeightAverage average({weight});
+  StepGraph graph([&](In in) {
+    (weight * in[0]).sum().backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    return std::vector<Tensor>{};
+  });
+  const Tensor x = ones({2}, {DType::f64});
+  warm_up(graph, x);
+  average.update();
+  {
+    const auto averaged = average.swap_in();
+    EXPECT_THROW(graph({x}), InvalidArgument);
+  }
+  const Tensor before = weight.detach().clone();
+  graph({x});
+  EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+  EXPECT_TRUE(equal(weight.detach(), before - 0.01));
+}
+
 TEST(StepGraph, IsCapturedAnewForAParameterThatWasUnfrozen) {
   const auto train = [](bool capture) {
     std::vector<Tensor> weights;

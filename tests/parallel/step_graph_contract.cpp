@@ -173,6 +173,46 @@ TEST_P(StepGraphContract, ReduceAnewInEachLaunch) {
   });
 }
 
+// What an accumulation leaves whose last backward alone is in the step.
+std::vector<double> train_the_end_of_accumulations(const CommunicatorPtr& group, bool capture) {
+  manual_seed(5);
+  const auto net = CapturedTraining::on_device(group->device());
+  net->eval();
+  DistributedDataParallel replica(net, group);
+  optim::SGD optimizer(replica.named_parameters(), {.lr = 1e-2});
+  const StepGraph::Step step = [&](std::span<const Tensor> in) {
+    replica(in[0]).square().mean().backward();
+    optimizer.step();
+    return std::vector<Tensor>{};
+  };
+  StepGraph graph(step, {.group = group});
+  for (int i = 0; i < 9; ++i) {
+    const Tensor x = values({4, 16}, i + 10 * group->rank()).to(DType::f32);
+    {
+      const auto local = replica.no_sync();
+      (replica(x).square().mean() * 0.5).backward();
+    }
+    if (capture)
+      graph({x});
+    else
+      step(std::array{x});
+    optimizer.zero_grad(false);
+  }
+  std::vector<double> all;
+  for (const Tensor& parameter : replica.parameters())
+    for (const double value : parameter.detach().to(DType::f64).to_vector<double>())
+      all.push_back(value);
+  return all;
+}
+
+TEST_P(StepGraphContract, EndAccumulationsThatBeganOutside) {
+  run([](Communicator& world) {
+    const CommunicatorPtr group = share(world);
+    EXPECT_EQ(train_the_end_of_accumulations(group, true),
+              train_the_end_of_accumulations(group, false));
+  });
+}
+
 // What a step with gradients from a backward outside of it, before call `left`, makes of a weight.
 std::vector<double> train_behind_a_backward(bool capture, int left) {
   Tensor weight = values({4, 4}, 2).set_requires_grad();

@@ -23,7 +23,7 @@ namespace lockstep::data {
 template <class B>
 class AnyDataset {
  public:
-  static constexpr bool checks_indices = true;  ///< or the data set in it
+  static constexpr bool checks_indices = true;  ///< or `fetch` of the data set in it does
 
   /// @param dataset is moved or copied in.
   template <class D>

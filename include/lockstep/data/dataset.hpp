@@ -42,7 +42,7 @@ concept Dataset = RandomDataset<D> ||
   requires std::is_object_v<decltype(dataset.fetch(indices))>;
 };
 
-/// @throws InvalidArgument for an index outside 0 to size - 1.
+/// Checks what a data set is asked for. @throws InvalidArgument for an index outside 0 to size - 1.
 void check_indices(std::span<const std::int64_t> indices, std::int64_t size);
 
 /// A batch of a data set. @throws InvalidArgument for a sample that it does not have, and what its

@@ -107,8 +107,8 @@ class VisionTransformer : public nn::Module {
 };
 
 /// ViT-B/16, of 86.6 M parameters. Of the options, those count that are not sizes of the network:
-/// image_size, in_channels, num_classes, dropout, attention_dropout,
-/// norm_eps and tensor. So for the others.
+/// image_size, in_channels, num_classes, dropout, attention_dropout, norm_eps
+/// and tensor. So for the others.
 nn::ModulePtr<VisionTransformer> vit_b_16(const VisionTransformerOptions& options = {});
 /// ViT-B/32, of 88.2 M parameters.
 nn::ModulePtr<VisionTransformer> vit_b_32(const VisionTransformerOptions& options = {});

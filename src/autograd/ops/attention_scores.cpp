@@ -26,19 +26,24 @@ bool expands_to(const Shape& from, const Shape& to) {
   return lead >= 0;
 }
 
-/// scale * q k^T + mask. Query heads that share keys are further rows of one product.
+/// Query heads [N, H, T, X] that share one of G key heads as further rows of it, so that one
+/// product takes them.
+Tensor by_key_head(const Tensor& x, std::int64_t key_heads) {
+  return x.reshape({x.size(0), key_heads, x.size(1) / key_heads * x.size(2), x.size(3)});
+}
+
+/// scale * q k^T + mask.
 Tensor scores_of(const Tensor& q, const Tensor& k, const AttentionOptions& options,
                  const Tensor& mask) {
-  const Shape shape{q.size(0), q.size(1), q.size(2), k.size(2)};
+  const std::int64_t queries = q.size(2), keys = k.size(2);
   const double scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
-  const std::int64_t rows_of_key_head = q.size(1) / k.size(1) * q.size(2);
-  const Tensor rows = (q * scale).reshape({q.size(0), k.size(1), rows_of_key_head, q.size(3)});
-  Tensor scores = matmul(rows, k.transpose(2, 3)).reshape(shape);
+  Tensor scores = matmul(by_key_head(q * scale, k.size(1)), k.transpose(2, 3))
+                      .reshape({q.size(0), q.size(1), queries, keys});
   if (mask.defined())
     scores = mask.dtype() == DType::boolean ? masked_fill(scores, logical_not(mask), unseen)
                                             : scores + mask;
   if (!options.is_causal) return scores;
-  const Tensor future = triu(ones({shape[2], shape[3]}, {DType::boolean, q.device()}), 1);
+  const Tensor future = triu(ones({queries, keys}, {DType::boolean, q.device()}), 1);
   return masked_fill(scores, future, unseen);
 }
 
@@ -67,15 +72,11 @@ Tensor expanded_mask(std::string_view op, const Tensor& q, const Shape& scores,
 
 Tensor attend_by_scores(std::string_view op, const Tensor& q, const Tensor& k, const Tensor& v,
                         const AttentionOptions& options) {
-  LOCKSTEP_CHECK(options.dropout >= 0 && options.dropout <= 1, InvalidArgument, op,
-                 ": a dropout of ", options.dropout, " is outside [0, 1]");
   const Shape shape{q.size(0), q.size(1), q.size(2), k.size(2)};
   const Tensor scores = scores_of(q, k, options, expanded_mask(op, q, shape, options.mask));
   const Tensor weights = dropout(weights_of(scores, options.mask.defined()), options.dropout);
-  const std::int64_t rows_of_key_head = q.size(1) / k.size(1) * q.size(2);
-  const Tensor out =
-      matmul(weights.reshape({q.size(0), k.size(1), rows_of_key_head, k.size(2)}), v);
-  return out.reshape({q.size(0), q.size(1), q.size(2), v.size(3)});
+  return matmul(by_key_head(weights, k.size(1)), v)
+      .reshape({q.size(0), q.size(1), q.size(2), v.size(3)});
 }
 
 }  // namespace lockstep::autograd
