@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "lockstep/autograd/grad_mode.hpp"
@@ -9,6 +10,7 @@
 #include "lockstep/parallel/agreement.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "parallel/gathered_parameters.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -249,7 +251,19 @@ ForwardScope ReplicatedModule::record_forward() {
 /// between steps ranks then differ in nothing but buffers that the next step replaces.
 bool ReplicatedModule::begins_step() {
   if (!module_->is_training()) return false;
+  if (grad_enabled()) leave_step_as_captured();
   return grad_enabled() ? std::exchange(begins_step_, !only_accumulates()) : !only_accumulates();
+}
+
+/// A launch begins and leaves a step as the call did that was captured; a capture that is given up
+/// has not begun it.
+void ReplicatedModule::leave_step_as_captured() {
+  StepRecording* const recording = StepRecording::on(group_->device());
+  if (!recording || !recording->meets(&begins_step_)) return;
+  recording->when_abandoned([this, before = begins_step_] { begins_step_ = before; });
+  const auto left = std::make_shared<bool>();
+  recording->at_end([this, left] { *left = begins_step_; });
+  recording->after_launch([this, left] { begins_step_ = *left; });
 }
 
 bool ReplicatedModule::has_accumulated() const { return reducer_->has_accumulated(); }
@@ -264,8 +278,11 @@ void ReplicatedModule::send_buffers() {
   const auto buffers = module_->named_buffers();
   if (group_->size() == 1 || buffers.empty()) return;
   const parallel::StepTimes::Scope times(times_of_forward(*reducer_));
+  const auto renew = [this](std::string&, comm::CollectiveId& id) {
+    id.step = reducer_->next_forward().step;
+  };
   parallel::broadcast_tensors(*group_, tensors_of(buffers), 0,
-                              {.label = "buffers", .id = reducer_->next_forward()});
+                              {.label = "buffers", .id = reducer_->next_forward(), .renew = renew});
 }
 
 NamedTensors ReplicatedModule::named_parameters() const {

@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <functional>
+#include <memory>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
@@ -27,6 +30,7 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
     refuse_in_captured_step("parameters are gathered when they are used (zero_stage 3)",
                             "give zero_stage 2 to capture steps");
   share_writes();
+  if (grad_enabled()) leave_local_as_captured();
   if (shards_ && is_captured())
     StepRecording::current()->before_launch([this] {
       share_writes();
@@ -78,18 +82,23 @@ bool Reducer::has_accumulated() const {
   return false;
 }
 
-/// A launch leaves gradients as the step did that was captured.
+/// A launch leaves gradients as the step did that was captured; a capture that is given up, as they
+/// were before.
 void Reducer::leave_local_as_captured() {
   StepRecording* const recording = StepRecording::on(group_->device());
   if (!recording || !recording->meets(&is_local_)) return;
-  const auto left = std::make_shared<std::vector<bool>>();
+  using Marks = std::pair<std::vector<bool>, std::vector<bool>>;
+  const auto left = std::make_shared<Marks>();
   const std::weak_ptr<Reducer*> self = self_;
+  const auto set = [self](const Marks& marks) {
+    if (const auto reducer = self.lock())
+      std::tie((*reducer)->is_local_, (*reducer)->begun_) = marks;
+  };
   recording->at_end([self, left] {
-    if (const auto reducer = self.lock()) *left = (*reducer)->is_local_;
+    if (const auto reducer = self.lock()) *left = {(*reducer)->is_local_, (*reducer)->begun_};
   });
-  recording->after_launch([self, left] {
-    if (const auto reducer = self.lock()) (*reducer)->is_local_ = *left;
-  });
+  recording->after_launch([set, left] { set(*left); });
+  recording->when_abandoned([set, before = Marks(is_local_, begun_)] { set(before); });
 }
 
 Accumulated Reducer::accumulated() const {
