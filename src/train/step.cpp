@@ -6,6 +6,7 @@
 #include "core/exact_number.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/checkpoint/states.hpp"
+#include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/observe/trace_range.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
@@ -132,6 +133,15 @@ struct Step::OwnLoss {
   std::size_t kind = 0;  // of the weight that the loss function gave
 };
 
+/// What a batch is taken apart into.
+struct Step::Parts {
+  std::int64_t rows = 0, count = 1;
+  std::int64_t most = 0;  // rows of each, and of the last one the rest; 0: nearly as many each
+  std::int64_t begin(std::int64_t part) const {
+    return most > 0 ? std::min(part * most, rows) : part * rows / count;
+  }
+};
+
 Step::Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& optimizer,
            Loss loss, const StepOptions& options)
     : module_(module),
@@ -185,6 +195,25 @@ std::vector<Tensor> Step::update(std::span<const Tensor> inputs) try {
   throw;
 }
 
+/// One at least: the other ranks wait for a backward. Where forwards gather parameters, all ranks
+/// make as many, smaller ones than they would alone, or of no rows.
+Step::Parts Step::parts_of(std::int64_t rows) {
+  Parts own{.rows = rows};
+  if (options_.micro_batch > 0) own.most = std::min(options_.micro_batch, rows);
+  if (own.most > 0) own.count = (rows + own.most - 1) / own.most;
+  if (replicas() == 1 || !replica_.reducer().gathered()) return own;
+  refuse_in_captured_step("parameters are gathered when they are used (zero_stage 3)",
+                          "give zero_stage 2 to capture steps");
+  const auto most_of_ranks = [this](std::int64_t number, const char* label) {
+    return comm::all_reduce_scalar(*replica_.group(), number, comm::ReduceOp::max(), label);
+  };
+  if (!any_has_parts_)
+    any_has_parts_ = most_of_ranks(options_.micro_batch, "micro_batch of a train::Step") > 0;
+  if (!*any_has_parts_) return own;
+  const std::int64_t count = most_of_ranks(own.count, "number of micro-batches of a train::Step");
+  return count == own.count ? own : Parts{.rows = rows, .count = count};
+}
+
 /// Gradients end up as those of the mean loss over the batches of all ranks, times the scaler's
 /// scale. Returns the mean loss over this rank's.
 Step::OwnLoss Step::accumulate_gradients(std::span<const Tensor> inputs) {
@@ -193,17 +222,16 @@ Step::OwnLoss Step::accumulate_gradients(std::span<const Tensor> inputs) {
   const std::int64_t rows = rows_of_batch(inputs);
   LOCKSTEP_CHECK(rows > 0 || replicas() > 1, InvalidArgument, "a step's batch has shape ",
                  inputs[0].shape(), ": a step needs a row at least, on one of its ranks");
-  const std::int64_t at_once = options_.micro_batch > 0 ? options_.micro_batch : rows;
-  if (at_once < rows) check_rows(inputs);
-  MeanOfParts parts;
+  const Parts parts = parts_of(rows);
+  if (parts.count > 1) check_rows(inputs);
+  MeanOfParts mean;
   std::optional<std::size_t> kind;
-  std::int64_t begin = 0;
-  do {  // once for a batch without rows, too: the other ranks wait for a backward
-    const std::int64_t end = std::min(begin + at_once, rows);
+  for (std::int64_t i = 0; i < parts.count; ++i) {
+    const std::int64_t begin = parts.begin(i), end = parts.begin(i + 1);
     // Gradients of the last part take those of the others along.
     std::optional<NoSync> local;
-    if (end < rows) local.emplace(replica_);
-    WeightedLoss part = at_once < rows ? loss_(rows_of(inputs, begin, end)) : loss_(inputs);
+    if (i + 1 < parts.count) local.emplace(replica_);
+    WeightedLoss part = parts.count > 1 ? loss_(rows_of(inputs, begin, end)) : loss_(inputs);
     LOCKSTEP_CHECK(!kind || kind == part.weight.index(), InvalidArgument,
                    "the losses of a batch's parts have weights of several kinds; give all of them "
                    "a number, a tensor, or none");
@@ -218,11 +246,10 @@ Step::OwnLoss Step::accumulate_gradients(std::span<const Tensor> inputs) {
     const NoGradGuard no_recording;
     part.loss = part.loss.detach().reshape({}).to(DType::f64);
     // Launches that add nothing to nothing cost time, too.
-    if (at_once >= rows) return {.mean = part, .rows = rows, .kind = *kind};
-    parts.add(part);
-    begin = end;
-  } while (begin < rows);
-  return {.mean = parts.mean(), .rows = rows, .kind = *kind};
+    if (parts.count == 1) return {.mean = part, .rows = rows, .kind = *kind};
+    mean.add(part);
+  }
+  return {.mean = mean.mean(), .rows = rows, .kind = *kind};
 }
 
 /// The mean of the losses of all ranks, f64, each by its weight, and how many rows they have,

@@ -161,7 +161,6 @@ TEST(TrainStep, OfARankWithoutRowsIsThatOfTheOthers) {
     for (const int zero : {0, 1, 2, 3})
       for (const int micro_batch : {0, 2})
         for (const bool captures : {false, true}) {
-          if (zero == 3 && micro_batch > 0) continue;  // ranks make as many forwards there
           const StepOptions options{
               .max_norm = 0.5, .micro_batch = micro_batch, .capture = captures};
           const UnevenOutcome alone = train_on_first(1, counts, options, zero);
@@ -172,6 +171,48 @@ TEST(TrainStep, OfARankWithoutRowsIsThatOfTheOthers) {
                       ::testing::Pointwise(::testing::DoubleNear(1e-6), alone.weights))
               << "zero_stage " << zero << ", micro-batches of " << micro_batch;
         }
+}
+
+/// A step on 7 rows, of which ranks may have other numbers. @return the weights.
+std::vector<double> train_on_rows(const std::vector<std::int64_t>& rows, std::int64_t micro_batch,
+                                  bool first_has_parts = true) {
+  std::vector<double> weights;
+  run_job(static_cast<int>(rows.size()), [&](const CommunicatorPtr& group) {
+    LinearTraining training(group, 3);
+    const bool has_parts = micro_batch > 0 && (group->rank() > 0 || first_has_parts);
+    std::int64_t most = 0;
+    Step step(training.ddp, training.optimizer,
+              [&](Inputs in) {
+                most = std::max(most, in[0].size(0));
+                return training.loss()(in);
+              },
+              {.micro_batch = has_parts ? micro_batch : 0, .capture = group->rank() == 0});
+    for (int i = 0; i < 5; ++i) {
+      Generator generator(static_cast<std::uint64_t>(i));
+      const Tensor x = randn({7, 3}, {}, generator);
+      std::int64_t begin = 0;
+      for (int rank = 0; rank < group->rank(); ++rank)
+        begin += rows[static_cast<std::size_t>(rank)];
+      const std::int64_t end = begin + rows[static_cast<std::size_t>(group->rank())];
+      step({x.slice(0, begin, end), ones({end - begin, 2})});
+    }
+    if (has_parts) {
+      EXPECT_LE(most, micro_batch);
+    }
+    const std::vector<double> own = training.weights();
+    if (group->rank() == 0) weights = own;
+  });
+  return weights;
+}
+
+TEST(TrainStep, MayHaveOtherNumbersOfPartsWhereParametersAreGathered) {
+  const auto near = ::testing::Pointwise(::testing::DoubleNear(1e-6), train_on_rows({7}, 0));
+  EXPECT_THAT(train_on_rows({4, 3}, 2), near);
+  EXPECT_THAT(train_on_rows({5, 2}, 2), near);
+  EXPECT_THAT(train_on_rows({6, 1}, 2), near);
+  EXPECT_THAT(train_on_rows({0, 7}, 2), near);
+  EXPECT_THAT(train_on_rows({1, 6, 0}, 1), near);
+  EXPECT_THAT(train_on_rows({4, 3}, 2, false), near);
 }
 
 /// Mean losses of a training of two epochs of 9 samples in batches of 4, and of their evaluation.

@@ -42,8 +42,10 @@ struct StepOptions {
   optim::WeightAverage* average = nullptr;  ///< takes in the weights of each step
   std::optional<DType> autocast = {};       ///< dtype of products: bf16 or f16
   std::optional<double> max_norm = {};      ///< of gradients; infinity: it is taken, not limited
-  std::int64_t micro_batch = 0;             ///< rows at once, gradients add up; 0: all
-  bool capture = false;                     ///< repeat the step as a StepGraph
+  /// Rows at once, gradients add up; 0: all. With a zero_stage of 3 all ranks make as many parts as
+  /// the one that has most, for which they wait for each other in each step.
+  std::int64_t micro_batch = 0;
+  bool capture = false;  ///< repeat the step as a StepGraph
 };
 
 /// Makes steps of training: forward and backward of a batch, in parts if that is asked for, clips,
@@ -66,9 +68,10 @@ struct StepOptions {
 /// Ranks, and parts, may have different numbers of rows: each counts by its own, or by what the
 /// loss says (WeightedLoss). A rank may have none while another has: its loss function is called
 /// with tensors of 0 rows, whose mean may be NaN, and counts nothing (batch norms take them where
-/// they are synchronized). Waits for nothing on a GPU, but on a rank without rows for the others'.
-/// All ranks must make the same calls, with the same options but for `micro_batch`, and weigh by
-/// the same; one thread.
+/// they are synchronized). So may a part, with a zero_stage of 3. Waits for nothing on a GPU, but
+/// on a rank without rows, and in micro-batches with a zero_stage of 3, for the other ranks. All
+/// ranks must make the same calls, with the same options but for `micro_batch`, and weigh by the
+/// same; one thread.
 class Step {
  public:
   /// The mean loss over the rows of a part of a batch, from a forward through the wrapper, or a
@@ -141,6 +144,8 @@ class Step {
        const StepOptions& options);
   std::vector<Tensor> update(std::span<const Tensor> inputs);
   struct OwnLoss;
+  struct Parts;
+  Parts parts_of(std::int64_t rows);
   OwnLoss accumulate_gradients(std::span<const Tensor> inputs);
   std::vector<Tensor> mean_over_ranks(const OwnLoss& own) const;
 
@@ -154,6 +159,7 @@ class Step {
   std::string compared_;      // between ranks
   std::vector<Tensor> cast_;  // parameters that the step before took in the products' dtype
   StepGraph graph_;
+  std::optional<bool> any_has_parts_;  // of all ranks, where they have as many; asked once
 };
 
 }  // namespace lockstep::train
