@@ -5,6 +5,7 @@
 #include <cmath>
 #include <unordered_set>
 
+#include "autograd/held_memory.hpp"
 #include "backend/backend.hpp"
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
@@ -14,7 +15,6 @@
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
-#include "optim/held_memory.hpp"
 #include "tensor/write_note.hpp"
 
 namespace lockstep::optim {
@@ -28,10 +28,10 @@ TensorOptions f64_on(Device device) { return {.dtype = DType::f64, .device = dev
 
 }  // namespace
 
-void check_holds_weights(const Tensor& parameter) {
+void check_holds_weights(const Tensor& parameter, std::string_view user) {
   LOCKSTEP_CHECK(
-      !HeldMemory::has(parameter), InvalidArgument,
-      "an optimizer is to change a parameter of shape ", parameter.shape(),
+      !autograd::HeldMemory::has(parameter), InvalidArgument, user,
+      " is to change a parameter of shape ", parameter.shape(),
       " that holds its average, and would lose that; swap_out() the WeightAverage first");
 }
 

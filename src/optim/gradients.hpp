@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/comm/communicator.hpp"
@@ -13,8 +14,9 @@
 
 namespace lockstep::optim {
 
-/// @throws InvalidArgument if a WeightAverage has put its average into the parameter.
-void check_holds_weights(const Tensor& parameter);
+/// @param user who is to change the parameter. @throws InvalidArgument if a WeightAverage has put
+/// its average into it.
+void check_holds_weights(const Tensor& parameter, std::string_view user = "an optimizer");
 /// To be called for each parameter before an optimizer's step, with a gradient or without.
 /// @throws InvalidArgument if its gradient is what backwards have only added up on this rank,
 /// and as above.

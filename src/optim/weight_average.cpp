@@ -1,13 +1,14 @@
 #include "lockstep/optim/weight_average.hpp"
 
 #include <string>
+#include <utility>
 
+#include "autograd/held_memory.hpp"
 #include "backend/backend.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
-#include "optim/held_memory.hpp"
 #include "optim/state_format.hpp"
 #include "optim/state_reader.hpp"
 #include "runtime/step_recording.hpp"
@@ -37,7 +38,7 @@ WeightAverage::WeightAverage(const ParameterList& parameters, const WeightAverag
 }
 
 void WeightAverage::check_not_swapped() const {
-  LOCKSTEP_CHECK(aside_.empty(), InvalidArgument,
+  LOCKSTEP_CHECK(!held_, InvalidArgument,
                  "WeightAverage: the parameters hold their averages; swap_out() first");
 }
 
@@ -92,24 +93,20 @@ void WeightAverage::update() {
 }
 
 WeightAverage::Swapped WeightAverage::swap_in() {
-  LOCKSTEP_CHECK(aside_.empty(), InvalidArgument,
+  LOCKSTEP_CHECK(!held_, InvalidArgument,
                  "WeightAverage: the parameters hold their averages already");
   LOCKSTEP_CHECK(updates_ > 0, InvalidArgument,
                  "WeightAverage: there is no average before the first update()");
   const NoGradGuard no_recording;
-  for (const auto& [name, parameter] : parameters_) aside_.push_back(parameter.detach().clone());
   std::vector<Tensor> parameters;
   for (const auto& [name, parameter] : parameters_) parameters.push_back(parameter);
-  held_ = std::make_shared<const HeldMemory>(parameters);
+  held_ = std::make_shared<autograd::HeldMemory>(parameters);
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].copy_(averages_[i]);
   return Swapped(*this);
 }
 
 void WeightAverage::swap_out() {
-  const NoGradGuard no_recording;
-  for (std::size_t i = 0; i < aside_.size(); ++i) Tensor(parameters_[i].second).copy_(aside_[i]);
-  aside_.clear();
-  held_.reset();
+  if (const auto held = std::exchange(held_, nullptr)) held->bring_back();
 }
 
 WeightAverage::Swapped::~Swapped() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "autograd/held_memory.hpp"
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
@@ -310,6 +311,7 @@ void GatheredParameters::hold() {
 void GatheredParameters::release() noexcept {
   if (--holds_ > 0) return;
   for (std::size_t b = 0; b < buckets_.size(); ++b) try {
+      autograd::HeldMemory::bring_back_into(buckets_[b].array->tensor());
       take_over(buckets_[b]);
       drop(b);
     } catch (...) {

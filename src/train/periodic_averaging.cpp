@@ -12,6 +12,7 @@
 #include "lockstep/parallel/agreement.hpp"
 #include "lockstep/parallel/writable_buffer.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "optim/gradients.hpp"
 #include "optim/state_format.hpp"
 #include "parallel/owner_number.hpp"
 #include "runtime/step_recording.hpp"
@@ -274,6 +275,9 @@ void PeriodicAveraging::finish(std::size_t number, double kept) {
 
 void PeriodicAveraging::synchronize() {
   refuse_in_captured_step(name_ + "::synchronize", "call it between steps");
+  for (const Fragment& fragment : fragments_)
+    for (const Entry& entry : fragment.entries)
+      optim::check_holds_weights(entry.tensor, name_ + "::synchronize");
   const NoGradGuard no_recording;
   const autograd::AutocastModeGuard no_casts;
   parallel::check_same_value(*group_, "the number of steps of " + name_,

@@ -280,6 +280,28 @@ TEST_P(PeriodicAveragingContract, LetsCapturedStepsRunEagerly) {
   });
 }
 
+TEST_P(PeriodicAveragingContract, DoesNotExchangeTheAveragesOfAWeightAverage) {
+  run([](Communicator& group) {
+    Replica replica(make_net(7), share(group));
+    optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+    optim::WeightAverage average(replica.module().named_parameters(), {.decay = 0.5});
+    DiLoCo averaging(replica, optimizer, {.sync_every = 3});
+    for (int step = 0; step < 2; ++step) {
+      train_steps(replica, optimizer, group, step, step + 1);
+      average.update();
+    }
+    const std::vector<double> before = values_of(replica.module());
+    {
+      const auto averaged = average.swap_in();
+      EXPECT_THAT(message_of([&] { averaging.synchronize(); }),
+                  ::testing::HasSubstr("DiLoCo::synchronize is to change a parameter"));
+    }
+    EXPECT_EQ(values_of(replica.module()), before);
+    averaging.synchronize();
+    expect_equal_replicas(group, replica.module());
+  });
+}
+
 TEST_P(PeriodicAveragingContract, SaysWhatDoesNotGoWithIt) {
   run([](Communicator& group) {
     using ::testing::HasSubstr;

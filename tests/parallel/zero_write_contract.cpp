@@ -1,6 +1,7 @@
 // What programs write by hand to parameters that ranks share out, and to their shards, over any
 // group.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -124,6 +125,38 @@ TEST_P(ZeroWriteContract, UsesWhatWasWrittenToShardsInCapturedStepsToo) {
       EXPECT_EQ(train(stage, true), shared);
       expect_close(shared, whole, 1e-9, 1e-11);
     }
+  });
+}
+
+// As where they are whole anyway.
+TEST_P(ZeroWriteContract, HasTheTrainedWeightsWhereAveragesOutliveTheWholeParameters) {
+  run([](Communicator& group) {
+    const auto train = [&](int stage) {
+      Replica replica = sharded(group, stage, 1);
+      optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+      optim::WeightAverage average(replica.module().named_parameters(), {.decay = 0.5});
+      for (int step = 0; step < 4; ++step) {
+        const Batch batch = own_part(group, step);
+        loss_of(replica(batch.x), batch).backward();
+        optimizer.step();
+        optimizer.zero_grad();
+        std::optional<optim::WeightAverage::Swapped> averaged;
+        {
+          const auto whole = replica.whole_parameters();
+          average.update();
+          set_all(replica.module().layers[1]->bias, 0.25 * step);
+          averaged.emplace(average.swap_in());
+        }
+        if (step == 1) average.swap_out();
+        if (step == 2 && stage == 3) {
+          const auto whole = replica.whole_parameters();  // they are not in these
+          averaged.reset();
+        }
+      }
+      const auto whole = replica.whole_parameters();
+      return values_of(replica.module());
+    };
+    EXPECT_EQ(train(3), train(1));
   });
 }
 

@@ -341,10 +341,11 @@ class DistributedDataParallel {
   /// With zero_stage 3 gathers all parameters on every rank until the end of the scope, for what is
   /// no forward through the wrapper: a state dict, averages of weights, a check of replicas,
   /// evaluation of the module itself. What is written to them there, as by load_state_dict, is
-  /// taken over into the shards; every rank must write the same. In other stages they are whole
-  /// anyway, and what was written to shards by hand reaches all ranks here. Blocks; every rank must
-  /// call it, outside of a backward. An update meanwhile is refused. If the wrapper ends first, the
-  /// parameters stay whole, and the module goes on without.
+  /// taken over into the shards; every rank must write the same. Averages that a WeightAverage has
+  /// put there are not, but what it keeps aside. In other stages they are whole anyway, and what
+  /// was written to shards by hand reaches all ranks here. Blocks; every rank must call it, outside
+  /// of a backward. An update meanwhile is refused. If the wrapper ends first, the parameters stay
+  /// whole, and the module goes on without.
   ///
   ///     {
   ///       const auto whole = ddp.whole_parameters();

@@ -13,11 +13,12 @@
 
 namespace lockstep {
 class StepRecording;
+namespace autograd {
+class HeldMemory;
 }
+}  // namespace lockstep
 
 namespace lockstep::optim {
-
-class HeldMemory;
 
 /// How a WeightAverage weighs.
 struct WeightAverageOptions {
@@ -69,7 +70,8 @@ class WeightAverage {
     WeightAverage* average_;
   };
   /// Keeps the parameters' values aside and lets them have the averages, rounded to their dtype.
-  /// Optimizers refuse to change them meanwhile.
+  /// Optimizers refuse to change them meanwhile. Parameters that ranks share out (zero_stage 3)
+  /// have them until the end of whole_parameters(), which gives them back what they held, too.
   /// @throws InvalidArgument if they have them already, or there was no update.
   Swapped swap_in();
   /// Gives the parameters back what they held. Does nothing where they hold it.
@@ -91,8 +93,8 @@ class WeightAverage {
   std::string key_of(std::size_t parameter) const;
 
   NamedTensors parameters_;
-  std::vector<Tensor> averages_, aside_;
-  std::shared_ptr<const HeldMemory> held_;  // the parameters', while they have averages
+  std::vector<Tensor> averages_;
+  std::shared_ptr<autograd::HeldMemory> held_;  // the parameters', while they have averages
   WeightAverageOptions options_;
   std::int64_t updates_ = 0;
 };

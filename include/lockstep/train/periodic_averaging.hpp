@@ -67,7 +67,8 @@ class PeriodicAveraging {
   /// Finishes what is under way, and exchanges all that was not exchanged in this step; the
   /// parameters, and floating buffers, are equal on all ranks then, bit for bit. Before models are
   /// evaluated or saved. Blocks; every rank must call it, between steps.
-  /// @throws comm::Mismatch on every rank where they have made different numbers of steps.
+  /// @throws comm::Mismatch on every rank where they have made different numbers of steps;
+  /// InvalidArgument while a WeightAverage has its averages in the parameters.
   void synchronize();
   /// Bytes of the arrays that this rank gave to all-reduces.
   std::uint64_t bytes_reduced() const noexcept { return bytes_reduced_; }
