@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 #include <typeinfo>
+#include <utility>
 
 #include "core/exact_number.hpp"
 #include "core/fnv_hash.hpp"
@@ -335,6 +336,30 @@ std::vector<Tensor> Optimizer::parameters() const {
   std::vector<Tensor> all;
   for (const ParameterState& each : states_) all.push_back(each.parameter);
   return all;
+}
+
+void Optimizer::change_options(std::size_t group, const std::function<void()>& change) {
+  std::vector<StateNames> former;
+  for (const ParameterState& each : states_)
+    former.push_back(each.group == group ? state_names(group, each.parameter) : StateNames());
+  change();
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    if (states_[i].group != group) continue;
+    ParameterState& each = states_[i];
+    const auto states = std::exchange(each.state, {});
+    const auto scales = std::exchange(each.scales, {});
+    const StateNames names = state_names(group, each.parameter);
+    bool keeps_any = names.empty();
+    for (std::size_t k = 0; k < names.size(); ++k) {
+      const auto found = std::ranges::find(former[i], names[k]);
+      if (found == former[i].end()) continue;
+      const auto place = static_cast<std::size_t>(found - former[i].begin());
+      each.state[k] = states[place];
+      each.scales[k] = scales[place];
+      keeps_any = true;
+    }
+    if (!keeps_any) each.counter = {};
+  }
 }
 
 void Optimizer::set_lr(double lr, std::size_t group) {

@@ -88,6 +88,86 @@ TEST(Optimizer, SetsTheOptionsOfAGroupOrNothing) {
   EXPECT_EQ(optimizer.options(1).beta1, 0.5);
 }
 
+constexpr double toward[] = {0.0, 1.0, 2.0};
+
+/// Ten steps from 1 with the gradient w + i % 3, whose options change behind the fifth; `saves` a
+/// state just then, which another optimizer goes on from.
+template <class Kind>
+double with_options_changed(const typename Kind::Options& first,
+                            const typename Kind::Options& second, bool saves) {
+  Tensor w = leaf({1.0}, {0.0});
+  Kind former({w}, first), latter({w}, first);
+  Kind* optimizer = &former;
+  for (int i = 0; i < 10; ++i) {
+    if (i == 5) {
+      former.set_options(second);
+      if (saves) {
+        latter.load_state_dict(former.state_dict());
+        optimizer = &latter;
+      }
+    }
+    w.set_grad(w.detach() + toward[i % 3]);
+    optimizer->step();
+  }
+  return w.item();
+}
+
+/// The same of RMSprop by its formulas.
+double rmsprop_by_formulas(optim::RMSpropOptions o, const optim::RMSpropOptions& second) {
+  double w = 1, square = 0, average = 0, momentum = 0;
+  for (int i = 0; i < 10; ++i) {
+    if (i == 5) o = second;
+    const double g = w + toward[i % 3];
+    square = o.alpha * square + (1 - o.alpha) * g * g;
+    if (o.centered) average = o.alpha * average + (1 - o.alpha) * g;
+    const double variance = o.centered ? square - average * average : square;
+    const double direction = g / (std::sqrt(variance) + o.eps);
+    if (o.momentum != 0) momentum = o.momentum * momentum + direction;
+    w -= o.lr * (o.momentum != 0 ? momentum : direction);
+  }
+  return w;
+}
+
+TEST(Optimizer, KeepsStatesByTheirNamesUnderOtherOptions) {
+  const optim::RMSpropOptions plain{.lr = 0.01, .alpha = 0.9};
+  optim::RMSpropOptions centered = plain, heavy = plain, both = plain;
+  centered.centered = both.centered = true;
+  heavy.momentum = both.momentum = 0.9;
+  for (const auto& [first, second] :
+       {std::pair(heavy, both), {both, heavy}, {both, centered}, {plain, both}})
+    for (const bool saves : {false, true})
+      EXPECT_NEAR(with_options_changed<optim::RMSprop>(first, second, saves),
+                  rmsprop_by_formulas(first, second), 1e-6);
+}
+
+TEST(Optimizer, BeginsAMomentumThatIsSwitchedOnAsTheGradient) {
+  const optim::SGDOptions off{.lr = 0.1}, on{.lr = 0.1, .momentum = 0.9, .dampening = 0.5};
+  double w = 1, momentum = 0;
+  for (int i = 0; i < 10; ++i) {
+    const double g = w + toward[i % 3];
+    momentum = i < 6 ? g : 0.9 * momentum + 0.5 * g;
+    w -= 0.1 * momentum;
+  }
+  for (const bool saves : {false, true})
+    EXPECT_NEAR(with_options_changed<optim::SGD>(off, on, saves), w, 1e-6);
+}
+
+TEST(Optimizer, BeginsTheAdamWOfMuonAnew) {
+  Tensor w = ones({4, 4}).set_requires_grad();
+  const optim::MuonOptions hidden{.lr = 0.1, .weight_decay = 0};
+  optim::MuonOptions other = hidden;
+  other.adamw = true;
+  optim::Muon optimizer({w}, hidden);
+  w.set_grad(ones({4, 4}));
+  optimizer.step();
+  optimizer.set_options(other);
+  const Tensor before = w.detach().clone();
+  optimizer.step();
+  EXPECT_TRUE(allclose(w.detach(), before - 0.1));  // the first step of Adam is the rate
+  optimizer.set_options(hidden);
+  EXPECT_FALSE(optimizer.parameter_states()[0].state[0].defined());
+}
+
 TEST(Optimizer, CallsItsHooksWhenAStepIsDone) {
   const Tensor a = leaf({1.0}, {1.0});
   optim::SGD optimizer({a}, {.lr = 0.5});

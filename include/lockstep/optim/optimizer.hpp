@@ -171,6 +171,9 @@ class Optimizer {
   virtual bool uses_master_weights(std::size_t group) const = 0;
   /// Whether bf16 parameters of a group that have no master copies are rounded stochastically.
   virtual bool rounds_stochastically(std::size_t) const { return false; }
+  /// Calls what changes a group's options, and keeps its states by their names. A parameter that
+  /// keeps none of those that it needs counts its steps anew.
+  void change_options(std::size_t group, const std::function<void()>& change);
   /// Sets a group's learning rate, but not its base rate.
   virtual void schedule_lr(double lr, std::size_t group) = 0;
   /// Sets all options of a group from what `named_options` gave. Changes nothing if it throws.
@@ -244,15 +247,19 @@ class OptimizerWith : public Optimizer {
   /// Options of a group. @throws InvalidArgument for a group that does not exist.
   const Options& options(std::size_t group = 0) const { return options_[checked(group)]; }
   /// Gives a group other options from the next step on, such as another weight decay, and its
-  /// learning rate as `set_lr` does. In data parallelism every rank does the same.
+  /// learning rate as `set_lr` does. States that the new options have no use for are dropped, and
+  /// those that only they use begin as in a new optimizer. In data parallelism every rank does the
+  /// same.
   /// @throws InvalidArgument for a group that does not exist, values out of range, and another
   /// `master_weights`, `stochastic_rounding` or `state_format`: states are kept by these. Nothing
   /// has changed then.
   void set_options(const Options& options, std::size_t group = 0) {
     options.check();
     check_kept_alike(this->options(group), options);
-    set_lr(options.lr, group);
-    options_[group] = options;
+    change_options(group, [&] {
+      set_lr(options.lr, group);
+      options_[group] = options;
+    });
   }
   double lr(std::size_t group = 0) const override { return options(group).lr; }
   StateFormat state_format(std::size_t group = 0) const override {
