@@ -1,5 +1,7 @@
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -146,6 +148,36 @@ TEST(LearnedAttentionMask, GetsItsGradientUnderAutocast) {
   y.sum().backward();
   EXPECT_EQ(bias.grad().dtype(), DType::f32);
   EXPECT_EQ(bias.grad().shape(), Shape({2, 3, 3}));
+}
+
+/// Result and gradients of attention by its scores, in bf16.
+std::vector<Tensor> attended_in_bf16(bool by_autocast, const Tensor& mask) {
+  manual_seed(4);
+  const auto operand = [&](const Shape& shape) {
+    Tensor value = randn(shape).to(DType::bf16);
+    if (by_autocast) value = value.to(DType::f32);
+    return value.set_requires_grad();
+  };
+  const Tensor q = operand({2, 4, 5, 8}), k = operand({2, 4, 5, 8}), v = operand({2, 4, 5, 8});
+  const Tensor learned = operand({4, 5, 5});
+  std::optional<amp::Autocast> autocast;
+  if (by_autocast) autocast.emplace(DType::bf16, cpu);
+  const Tensor y = scaled_dot_product_attention(
+      q, k, v, {.mask = mask.defined() ? mask : learned, .dropout = 0.25});
+  y.sum().backward();
+  std::vector<Tensor> all{y.detach()};
+  for (const Tensor& x : {q, k, v, learned})
+    if (x.grad().defined()) all.push_back(x.grad().to(DType::bf16));
+  return all;
+}
+
+TEST(AttentionDropout, UnderAutocastIsThatOfOperandsIn16Bits) {
+  const Tensor masks[] = {{}, tril(ones({1, 1, 5, 5}, {DType::boolean}))};
+  for (const Tensor& mask : masks) {
+    const auto expected = attended_in_bf16(false, mask), given = attended_in_bf16(true, mask);
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_TRUE(equal(given[i], expected[i])) << i;
+  }
 }
 
 }  // namespace

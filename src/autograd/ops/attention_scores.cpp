@@ -12,6 +12,7 @@
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
+#include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::autograd {
@@ -33,6 +34,7 @@ Tensor by_key_head(const Tensor& x, std::int64_t key_heads) {
 }
 
 /// scale * q k^T + mask.
+/// @param mask that of the options, expanded; true hides where it is bool
 Tensor scores_of(const Tensor& q, const Tensor& k, const AttentionOptions& options,
                  const Tensor& mask) {
   const std::int64_t queries = q.size(2), keys = k.size(2);
@@ -40,8 +42,7 @@ Tensor scores_of(const Tensor& q, const Tensor& k, const AttentionOptions& optio
   Tensor scores = matmul(by_key_head(q * scale, k.size(1)), k.transpose(2, 3))
                       .reshape({q.size(0), q.size(1), queries, keys});
   if (mask.defined())
-    scores = mask.dtype() == DType::boolean ? masked_fill(scores, logical_not(mask), unseen)
-                                            : scores + mask;
+    scores = mask.dtype() == DType::boolean ? masked_fill(scores, mask, unseen) : scores + mask;
   if (!options.is_causal) return scores;
   const Tensor future = triu(ones({queries, keys}, {DType::boolean, q.device()}), 1);
   return masked_fill(scores, future, unseen);
@@ -73,7 +74,11 @@ Tensor expanded_mask(std::string_view op, const Tensor& q, const Shape& scores,
 Tensor attend_by_scores(std::string_view op, const Tensor& q, const Tensor& k, const Tensor& v,
                         const AttentionOptions& options) {
   const Shape shape{q.size(0), q.size(1), q.size(2), k.size(2)};
-  const Tensor scores = scores_of(q, k, options, expanded_mask(op, q, shape, options.mask));
+  Tensor mask = expanded_mask(op, q, shape, options.mask);
+  const AutocastModeGuard no_casts;  // softmax would store the scores in f32
+  if (mask.defined() && mask.dtype() == DType::boolean)
+    mask = logical_not(options.mask).expand(shape);
+  const Tensor scores = scores_of(q, k, options, mask);
   const Tensor weights = dropout(weights_of(scores, options.mask.defined()), options.dropout);
   return matmul(by_key_head(weights, k.size(1)), v)
       .reshape({q.size(0), q.size(1), q.size(2), v.size(3)});

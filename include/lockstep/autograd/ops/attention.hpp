@@ -25,8 +25,9 @@ struct AttentionOptions {
 
 /// softmax(scale * q k^T + mask) v (Vaswani et al. 2017), without storing the scores. Rows that see
 /// no key are 0. Any strides whose last one is 1 are taken as they are. With dropout, or a mask
-/// that requires a gradient, the scores are stored, [N, H, T, S] some four times, and rounded to
-/// q's dtype, and so are the weights.
+/// that requires a gradient, the scores are stored, and rounded to q's dtype (mixed precision's),
+/// and so are the weights: a backward needs [N, H, T, S] some two times, and memory has it three to
+/// five times meanwhile.
 /// @param q [N, H, T, D]. @param k [N, G, S, D]. @param v [N, G, S, V]; H is a multiple of G, and
 /// query head h uses key head h / (H / G) (grouped attention).
 /// @return [N, H, T, V], in memory ordered N, T, H, V (N, H, T, V where the scores are stored).
