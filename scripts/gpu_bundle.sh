@@ -33,8 +33,8 @@ scripts/get_cudnn_frontend.sh
 LOCKSTEP_CUDA=ON configure "$build_dir" -DLOCKSTEP_CUDA_ARCHITECTURES="$architectures" \
   -DLOCKSTEP_ONEDNN=OFF -DBUILD_SHARED_LIBS=ON "-DCMAKE_LIBRARY_OUTPUT_DIRECTORY=$PWD/$build_dir/lib" \
   -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON "-DCMAKE_INSTALL_RPATH=\$ORIGIN/../lib" \
-  "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags" \
-  "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,--disable-new-dtags,-Bsymbolic-functions" \
+  "-DCMAKE_EXE_LINKER_FLAGS=${LDFLAGS:+$LDFLAGS }-Wl,--disable-new-dtags" \
+  "-DCMAKE_SHARED_LINKER_FLAGS=${LDFLAGS:+$LDFLAGS }-Wl,--disable-new-dtags,-Bsymbolic-functions" \
   -DCMAKE_CUDA_FLAGS="-Xfatbin -compress-all" -DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST
 # shellcheck disable=SC2046,SC2086
 build "$build_dir" $(printf 'test_%s ' $tests) $programs
