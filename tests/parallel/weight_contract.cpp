@@ -12,6 +12,7 @@
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/parallel/bucket_reduction.hpp"
+#include "lockstep/train/step.hpp"
 #include "lockstep/train/step_graph.hpp"
 #include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
@@ -211,6 +212,59 @@ TEST_P(WeightContract, MayChangeFromLaunchToLaunchOfACapturedStep) {
       return values_of(replica.module());
     };
     EXPECT_EQ(train(true), train(false));
+  });
+}
+
+/// The fourth replays a captured step.
+int steps_if(bool shards) { return shards ? 2 : 4; }
+
+/// Losses of the whole, and the parameters, of steps on 5 rows that the first rank has: captured,
+/// and weighed by what is counted on the device, or with parameters shared out.
+std::vector<double> trained_on_first(Communicator& group, bool shards) {
+  Replica replica(make_net(2, DType::f32), share(group), {.zero_stage = shards ? 3 : 0});
+  optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1, .momentum = 0.9});
+  train::Step step(replica, optimizer,
+                   [&](std::span<const Tensor> in) -> train::WeightedLoss {
+                     const Tensor loss = loss_of(replica(in[0]), {in[0], in[1]});
+                     if (shards) return loss;
+                     return {loss, ne(in[1], 100.0).sum()};
+                   },
+                   {.max_norm = 0.5, .capture = !shards});
+  std::vector<double> numbers;
+  for (int i = 0; i < steps_if(shards); ++i) {
+    const Batch own = rows_of(Batch::of_step(i, DType::f32, 5), 0, group.rank() == 0 ? 5 : 0);
+    numbers.push_back(step({own.x, own.target}).loss.item());
+  }
+  EXPECT_EQ(step.fallback_reason(), "");
+  const auto whole = replica.whole_parameters();
+  const std::vector<double> values = values_of(replica.module());
+  numbers.insert(numbers.end(), values.begin(), values.end());
+  return numbers;
+}
+
+/// The same numbers of one process, by the ops that a step is made of.
+std::vector<double> trained_alone(int steps) {
+  const auto net = make_net(2, DType::f32);
+  optim::SGD optimizer(net->parameters(), {.lr = 0.1, .momentum = 0.9});
+  std::vector<double> numbers;
+  for (int i = 0; i < steps; ++i) {
+    const Batch batch = Batch::of_step(i, DType::f32, 5);
+    const Tensor loss = loss_of(net->forward(batch.x), batch);
+    numbers.push_back(loss.item());
+    optimizer.zero_grad();
+    loss.backward();
+    optim::clip_grad_norm_(net->parameters(), 0.5);
+    optimizer.step();
+  }
+  const std::vector<double> values = values_of(*net);
+  numbers.insert(numbers.end(), values.begin(), values.end());
+  return numbers;
+}
+
+TEST_P(WeightContract, OfStepsOnOneRankWithRowsIsThatOfTheRank) {
+  run([](Communicator& group) {
+    for (const bool shards : {false, true})
+      expect_close(trained_on_first(group, shards), trained_alone(steps_if(shards)), 1e-5, 1e-6);
   });
 }
 
