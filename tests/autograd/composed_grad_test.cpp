@@ -186,5 +186,26 @@ TEST(ComposedGradientsAtInfinity, AreNumbers) {
             (std::vector<double>{1, 0}));
 }
 
+// By PyTorch; the p-norms of a line with NaN have no slope anywhere.
+TEST(ComposedGradientsAtNan, AreNan) {
+  const auto celu_of = gradient({-1, NAN, 2}, [](const Tensor& x) { return celu(x, 2); });
+  EXPECT_TRUE(std::isnan(celu_of[1]));
+  EXPECT_EQ(celu_of[2], 1);
+  for (const double p : {0.5, 3.0})
+    for (const double slope :
+         gradient({3, NAN, -3, 1}, [p](const Tensor& x) { return vector_norm(x, p); }))
+      EXPECT_TRUE(std::isnan(slope)) << p;
+  EXPECT_EQ(gradient({1, NAN, NAN, 2}, [](const Tensor& x) { return median(x); }),
+            (std::vector<double>{0, 0.5, 0.5, 0}));
+}
+
+TEST(ComposedGradients, OfTheMedianAreSharedByItsEquals) {
+  const auto median_of = [](const Tensor& x) { return median(x.reshape({2, -1})); };
+  EXPECT_EQ(gradient({1, 2, 2, 5, 2, 2}, median_of),
+            (std::vector<double>{0, 0.25, 0.25, 0, 0.25, 0.25}));
+  EXPECT_EQ(gradient({-INFINITY, 3, -INFINITY, -INFINITY}, median_of),
+            (std::vector<double>{1 / 3.0, 0, 1 / 3.0, 1 / 3.0}));
+}
+
 }  // namespace
 }  // namespace lockstep::test

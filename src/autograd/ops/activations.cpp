@@ -31,7 +31,7 @@ Tensor celu(const Tensor& x_in, double alpha) {
   const Tensor x = x_in.to(statistics_dtype(x_in.dtype()));
   // Not the exponential of what is above 0: where it is infinite, 0 times its slope is NaN. The
   // slope of elu does not cancel far below 0, as that of expm1 does, which is its result plus 1.
-  const Tensor below = clamp_max(x, 0) / alpha;
+  const Tensor below = where(x > 0.0, 0, x) / alpha;
   return where(x > 0.0, x, (alpha > 0 ? elu(below) : expm1(below)) * alpha).to(x_in.dtype());
 }
 

@@ -3,6 +3,7 @@
 #include "autograd/ops/common.hpp"
 #include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
+#include "lockstep/autograd/ops/indexing.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
@@ -91,7 +92,19 @@ std::pair<Tensor, Tensor> median(const Tensor& x, std::int64_t dim, bool keepdim
   return keepdim ? std::pair(y, place) : std::pair(y.squeeze(d), place.squeeze(d));
 }
 
-Tensor median(const Tensor& x) { return median(x.reshape({-1}), 0).first; }
+Tensor median(const Tensor& x_in) {
+  const OpCall call(ops::median, x_in);
+  const Tensor& x = call[0];
+  const Tensor y = no_grad([&] { return median(x.reshape({-1}), 0).first; });
+  if (!call.recording()) return y;
+  return call.record(y, [x = SavedTensor(x), y = SavedTensor::of_result(y)](
+                            const Tensor& dy, InputGradients& inputs) {
+    const Tensor middle = logical_or(eq(x.get(), y.get()), isnan(x.get()));
+    const DType wide = statistics_dtype(dy.dtype());
+    const Tensor share = (dy.to(wide) / sum(middle).to(wide)).to(dy.dtype());
+    inputs.set(0, masked_fill(share.expand(middle.shape()), logical_not(middle), 0.0));
+  });
+}
 
 namespace {
 

@@ -38,7 +38,10 @@ Tensor vector_norm(const Tensor& x_in, double p, const Dims& dims, bool keepdim)
   LOCKSTEP_CHECK(!std::isnan(p), InvalidArgument, call.name(), ": the order is NaN");
   const Tensor& x = call[0];
   if (p == 2) return norm(x, dims, keepdim);
-  const Tensor size = abs(x.to(statistics_dtype(x.dtype())));
+  const Tensor wide = x.to(statistics_dtype(x.dtype()));
+  // The slope of abs is 0 at NaN; that of the norm of such a line is NaN, but for p = 1.
+  const Tensor size =
+      p == 0 || p == 1 || std::isinf(p) ? abs(wide) : where(wide < 0.0, -wide, wide);
   return norm_of_sizes(size, p, dims, keepdim).to(x.dtype());
 }
 

@@ -23,8 +23,8 @@ std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim
 /// which gets the whole gradient. A line with NaN gives the first of them. Numeric.
 /// @throws InvalidArgument for an extent of 0.
 std::pair<Tensor, Tensor> median(const Tensor& x, std::int64_t dim, bool keepdim = false);
-/// The middle element of all; the first such gets the whole gradient. @throws InvalidArgument for
-/// none.
+/// The middle element of all; those that are equal to it share its gradient evenly.
+/// @throws InvalidArgument for none.
 Tensor median(const Tensor& x);
 /// What the share q of the elements along a dimension lies below, interpolated linearly between
 /// neighbours; a line with NaN gives NaN. Floating, 16 bits rounded once.
