@@ -7,8 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <execinfo.h>
-
+#include "base/stack_walk.hpp"
 #include "base/symbol_table.hpp"
 #include "base/symbols.hpp"
 
@@ -119,8 +118,7 @@ std::string without_namespaces(const std::string& name) {
 
 CallSite CallSite::here() {
   CallSite site;
-  const int taken = ::backtrace(site.frames.data(), static_cast<int>(depth));
-  site.count = taken > 0 ? static_cast<std::size_t>(taken) : 0;
+  site.count = walk_stack(site.frames);
   return site;
 }
 
