@@ -14,6 +14,7 @@
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "memory/step_rehearsal.hpp"
 #include "optim/gradients.hpp"
 #include "runtime/step_recording.hpp"
 #include "tensor/write_note.hpp"
@@ -106,15 +107,31 @@ void GradScaler::join_recording() {
   StepRecording* const recording = StepRecording::on(scale_.device());
   if (!recording || !recording->meets(this)) [[likely]]
     return;
+  // What another graph has found lies where its next launch puts it.
+  for (const Seen& each : seen_)
+    LOCKSTEP_CHECK(!each.found_inf.defined() || each.is_of_launch, Unsupported,
+                   "a loss scaler goes on in a captured step from an unscale_ or step() outside of "
+                   "it, whose findings no launch would see: call all of them within, or none");
   const auto seen = std::make_shared<std::vector<Seen>>(seen_);
   recording->when_abandoned([this, seen] { seen_ = *seen; });
-  recording->when_captured([this, seen] { *seen = seen_; });
+  recording->when_captured([this, seen] {
+    for (Seen& each : seen_) each.is_of_launch = true;
+    *seen = seen_;
+  });
   recording->after_launch([this, seen] { seen_ = *seen; });
-  recording->require(
-      [this, how = describe(), place = scale_.data_ptr(), before = seen_.size()]() -> std::string {
-        if (how == describe() && place == scale_.data_ptr() && before == seen_.size()) return {};
-        return "a loss scaler was changed since the step was captured";
-      });
+  recording->require([this, how = describe(), place = scale_.data_ptr(),
+                      before = places_of_findings()]() -> std::string {
+    if (how == describe() && place == scale_.data_ptr() && before == places_of_findings())
+      return {};
+    return "a loss scaler was changed since the step was captured";
+  });
+}
+
+std::vector<const void*> GradScaler::places_of_findings() const {
+  std::vector<const void*> places;
+  for (const Seen& each : seen_)
+    places.push_back(each.found_inf.defined() ? each.found_inf.data_ptr() : nullptr);
+  return places;
 }
 
 GradScaler::Seen& GradScaler::find(const optim::Optimizer& optimizer) {
@@ -224,6 +241,8 @@ void GradScaler::update(std::optional<double> new_scale) {
   Tensor found_inf;
   for (const Seen& seen : seen_) {
     if (!seen.found_inf.defined()) continue;
+    if (StepRehearsal* const rehearsal = StepRehearsal::current())  // as join_recording asks of it
+      rehearsal->note_watched(seen.found_inf.impl().storage->owner());
     found_inf = found_inf.defined() ? maximum(found_inf, seen.found_inf) : seen.found_inf;
   }
   LOCKSTEP_CHECK(found_inf.defined(), InvalidArgument,

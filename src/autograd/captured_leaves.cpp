@@ -2,6 +2,7 @@
 
 #include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/autograd/leaf.hpp"
+#include "memory/step_rehearsal.hpp"
 #include "runtime/step_recording.hpp"
 
 // A leaf's part in a step that is captured once and launched many times.
@@ -93,10 +94,14 @@ class LeafNode::Captured {
 /// A captured step finds the gradient in the same place with each launch, and leaves what the
 /// capture left. @param matters what is there is read or added to, not only replaced.
 void LeafNode::join_recording(bool matters) {
+  StepRehearsal* const rehearsal = StepRehearsal::current();
+  if (rehearsal && rehearsal->meets(this) && matters && gradient_.defined()) [[unlikely]]
+    rehearsal->note_watched(gradient_.impl().storage->owner());
   StepRecording* const recording = StepRecording::on(options_.device);
   if (!recording || !recording->meets(this)) [[likely]]
     return;
   recording->part<Captured>().add(*this, matters);
+  if (matters && gradient_.defined()) recording->note_watched(gradient_.impl().storage->owner());
 }
 
 }  // namespace lockstep::autograd

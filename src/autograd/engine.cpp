@@ -15,6 +15,7 @@
 #include "lockstep/observe/trace_range.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "tensor/ownership.hpp"
+#include "tensor/read_note.hpp"
 
 namespace lockstep::autograd {
 namespace {
@@ -186,6 +187,7 @@ void Engine::count_edges(std::span<const Tensor> roots) {
 }
 
 void Engine::seed(const Tensor& root, const Tensor& gradient) {
+  if (thread_modes.noting_reads) note_read(gradient, "backward");
   Edge edge = edge_to(root);
   deliver(edge, gradient);
 }

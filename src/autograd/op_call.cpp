@@ -3,7 +3,7 @@
 #include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/cast_cache.hpp"
 #include "lockstep/autograd/recomputation.hpp"
-#include "memory/step_rehearsal.hpp"
+#include "tensor/read_note.hpp"
 
 namespace lockstep::autograd {
 namespace detail {
@@ -65,16 +65,7 @@ void note_operands(const OpDescriptor& op, std::span<const Tensor* const> operan
 }
 
 void note_reads(const OpDescriptor& op, std::span<const Tensor* const> operands) {
-  StepRehearsal* const rehearsal = StepRehearsal::current();
-  if (!rehearsal) return;
-  for (const Tensor* const operand : operands) {
-    if (!operand->defined()) continue;
-    const TensorImpl& read = operand->impl();
-    // Of gradients the leaves know whether they may go.
-    Storage* const array = read.storage->holds_gradient() ? nullptr : read.storage->owner();
-    if (array && !array->holds_gradient())
-      rehearsal->note_read(IntrusivePtr<RefCounted>(array), op.name, read.shape);
-  }
+  for (const Tensor* const operand : operands) note_read(*operand, op.name);
 }
 
 void cast_operands(const OpDescriptor& op, std::span<const Tensor*> operands,
@@ -96,7 +87,7 @@ OpListCall::OpListCall(const OpDescriptor& op, std::span<const Tensor> operands)
   for (const Tensor& operand : operands) operands_.push_back(&operand);
   recording_ = recording_any(operands);
   if (thread_modes.recomputation && recording_) detail::note_operands(op, operands_);
-  if (thread_modes.rehearsing) detail::note_reads(op, operands_);
+  if (thread_modes.noting_reads) detail::note_reads(op, operands_);
   if (thread_modes.autocast) {
     casts_.resize(operands.size());
     detail::cast_operands(op, operands_, casts_);

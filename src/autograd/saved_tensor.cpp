@@ -2,10 +2,13 @@
 
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/recomputation.hpp"
+#include "tensor/read_note.hpp"
 
 namespace lockstep::autograd {
 
 void SavedTensor::leave() { thread_modes.recomputation->add(tensor_, stamp_); }
+
+void SavedTensor::tell() const { note_read(tensor_, Engine::running_op()); }
 
 const Tensor& SavedTensor::recomputed() const {
   if (stamp_ == left_to_recomputation) return Recomputation::value_of(tensor_);

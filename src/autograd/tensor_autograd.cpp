@@ -1,6 +1,8 @@
 #include "autograd/ops/common.hpp"
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/leaf.hpp"
+#include "lockstep/autograd/thread_modes.hpp"
+#include "tensor/read_note.hpp"
 
 namespace lockstep {
 
@@ -37,6 +39,7 @@ Tensor Tensor::grad() const {
 }
 
 void Tensor::set_grad(const Tensor& grad) {
+  if (thread_modes.noting_reads) note_read(grad, "set_grad");
   if (grad.defined() || (requires_grad() && !is_leaf())) return leaf_of(*this).set_gradient(grad);
   if (impl().node) static_cast<LeafNode&>(*impl().node).clear_gradient();
 }

@@ -51,10 +51,23 @@ void PrivatePool::reclaim_aside(FunctionRef<bool(const void*)> is_in_graph) {
   });
 }
 
+/// What the device's own pool has cached is given back where that is what is missing; not in a
+/// capture, where a device frees nothing.
+MemoryBlock* PrivatePool::take_block(std::size_t bytes, StreamRef stream, bool captures) {
+  try {
+    return pool_->allocate(bytes, stream);
+  } catch (const OutOfMemory&) {
+    if (captures) throw;
+  }
+  memory_pool(device_).release_cached();
+  return pool_->allocate(bytes, stream);
+}
+
 MemoryBlock* PrivatePool::allocate(std::size_t bytes, StreamRef stream) {
-  MemoryBlock* const block = pool_->allocate(bytes, stream);
   StepRecording* const recording = StepRecording::on(stream.device);
-  if (recording && block) recording->note_memory(block->data, stream);  // null for no bytes
+  MemoryBlock* const block = take_block(bytes, stream, recording != nullptr);
+  if (recording && block)
+    recording->note_memory(block->data, block->size, stream);  // null for no bytes
   return block;
 }
 

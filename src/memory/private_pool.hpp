@@ -48,6 +48,7 @@ class PrivatePool final : public Allocator {
       : device_(device), pool_(std::move(pool)) {}
   /// False if somebody uses it.
   bool take();
+  MemoryBlock* take_block(std::size_t bytes, StreamRef stream, bool captures);
 
   Device device_;
   std::unique_ptr<MemoryPool> pool_;

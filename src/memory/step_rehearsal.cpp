@@ -1,5 +1,7 @@
 #include "memory/step_rehearsal.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <new>
 
@@ -16,7 +18,9 @@ StepRehearsal::~StepRehearsal() {
   kept_.clear();
   read_.clear();
   current_ = outer_;
-  for (const auto& [from, block] : aside_) from->deallocate(block);
+  // The streams of others wait for an outer one's when that ends.
+  for (const auto& [from, block] : aside_)
+    outer_ ? outer_->give_back(*from, block, device_) : from->deallocate(block);
 }
 
 void StepRehearsal::keep(const void* object, IntrusivePtr<RefCounted> memory) noexcept {
@@ -42,15 +46,23 @@ void StepRehearsal::give_back(Allocator& from, MemoryBlock* block, Device device
   }
 }
 
-void StepRehearsal::note_made(const RefCounted* array) {
+void StepRehearsal::note_made(RefCounted* array) {
   for (StepRehearsal* each = this; each; each = each->outer_) each->made_.insert(array);
 }
 
-void StepRehearsal::note_read(const IntrusivePtr<RefCounted>& array, std::string_view op,
+void StepRehearsal::note_gone(RefCounted* array) noexcept {
+  for (StepRehearsal* each = this; each; each = each->outer_) each->made_.erase(array);
+}
+
+void StepRehearsal::note_read(const IntrusivePtr<RefCounted>& array, std::string_view reader,
                               const Shape& shape) {
   for (StepRehearsal* each = this; each; each = each->outer_)
     if (!each->made_.contains(array.get()) && each->met_.insert(array.get()).second)
-      each->read_.push_back({array, std::string(op), shape});
+      each->read_.push_back({array, std::string(reader), shape});
+}
+
+void StepRehearsal::note_watched(const RefCounted* array) {
+  for (StepRehearsal* each = this; each; each = each->outer_) each->watched_.insert(array);
 }
 
 void StepRehearsal::refuse(std::string_view reason) {
@@ -60,13 +72,19 @@ void StepRehearsal::refuse(std::string_view reason) {
 
 std::string StepRehearsal::refusal() const {
   if (!refusal_.empty()) return refusal_;
-  for (const Read& read : read_)
-    if (read.array->use_count() == 1)
-      return detail::concat("a tensor of shape ", read.shape, " that ", read.op,
-                            " reads in the step, which did not make it, is gone when the step "
-                            "returns: a launch would read what the first one has read. Make what "
-                            "goes from call to call an input and a result");
-  return {};
+  const auto is_gone = [this](const Read& read) {
+    if (watched_.contains(read.array.get())) return false;
+    std::uint32_t own = 1;
+    for (const auto& [object, memory] : kept_)
+      if (memory == read.array) ++own;
+    return read.array->use_count() == own;
+  };
+  const auto gone = std::ranges::find_if(read_, is_gone);
+  if (gone == read_.end()) return {};
+  return detail::concat("a tensor of shape ", gone->shape, " that ", gone->reader,
+                        " reads in the step, which did not make it, is gone when the step "
+                        "returns: a launch would read what the first one has read. Make what "
+                        "goes from call to call an input and a result");
 }
 
 }  // namespace lockstep

@@ -44,10 +44,18 @@ class StepRehearsal {
   /// Returns a block of an allocator, at the end if it is another's.
   void give_back(Allocator& from, MemoryBlock* block, Device device) noexcept;
 
-  /// The call makes an array (a Storage).
-  void note_made(const RefCounted* array);
-  /// An op of the call reads an array, through a tensor of such a shape.
-  void note_read(const IntrusivePtr<RefCounted>& array, std::string_view op, const Shape& shape);
+  /// The call makes an array (a Storage), and gives it up.
+  void note_made(RefCounted* array);
+  void note_gone(RefCounted* array) noexcept;
+  /// What the call has made and somebody has.
+  const std::unordered_set<RefCounted*>& made() const noexcept { return made_; }
+  /// The call reads an array, through a tensor of such a shape.
+  void note_read(const IntrusivePtr<RefCounted>& array, std::string_view reader,
+                 const Shape& shape);
+  /// True if it is told of this object for the first time.
+  bool meets(const void* object) { return objects_.insert(object).second; }
+  /// Of an array that is read somebody else says whether launches find it: a leaf, of its gradient.
+  void note_watched(const RefCounted* array);
   /// The step does what no launch could.
   void refuse(std::string_view reason);
   /// Why no launch could do what the call has done, which has returned: a reason that was given, or
@@ -57,7 +65,7 @@ class StepRehearsal {
  private:
   struct Read {
     IntrusivePtr<RefCounted> array;
-    std::string op;
+    std::string reader;
     Shape shape;
   };
 
@@ -66,7 +74,9 @@ class StepRehearsal {
   const Allocator* const memory_;
   std::map<const void*, IntrusivePtr<RefCounted>> kept_;
   std::vector<std::pair<Allocator*, MemoryBlock*>> aside_;
-  std::unordered_set<const RefCounted*> made_, met_;
+  std::unordered_set<RefCounted*> made_;
+  std::unordered_set<const RefCounted*> met_, watched_;
+  std::unordered_set<const void*> objects_;
   std::vector<Read> read_;  // in the order of the step
   std::string refusal_;
 

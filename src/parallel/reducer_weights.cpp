@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "core/current_message.hpp"
@@ -38,6 +39,7 @@ void Reducer::backward(const Tensor& loss, const Tensor& weight, double known) {
                  loss.defined() ? detail::concat(", not ", loss.shape(), " on ", loss.device())
                                 : std::string(", not an undefined tensor"));
   check_weights_fit(true);
+  join_recording_with_weights();
   if (!tree_) hear_of_accumulations();  // those without a weight do not go with it
   {
     const NoGradGuard no_recording;
@@ -78,6 +80,34 @@ void Reducer::backward(const Tensor& loss, const Tensor& weight, double known) {
   accumulated_weight_ =
       accumulated_weight_.defined() ? accumulated_weight_ + weighted_->weight : weighted_->weight;
   weighted_.reset();
+}
+
+/// A launch leaves the weights as the capture did; those of backwards before it would be another
+/// step's.
+void Reducer::join_recording_with_weights() {
+  StepRecording* const recording = StepRecording::on(group_->device());
+  if (!recording || !recording->meets(&accumulated_weight_)) [[likely]]
+    return;
+  if (accumulated_weight_.defined())
+    recording->refuse(
+        "backwards with weights began outside of it to add up gradients: let it have all "
+        "backwards between two updates");
+  struct Weights {
+    Tensor accumulated, unit;
+  };
+  const auto left = std::make_shared<Weights>();
+  const auto set = [self = std::weak_ptr<Reducer*>(self_)](const Weights& weights) {
+    const auto reducer = self.lock();
+    if (!reducer) return;
+    (*reducer)->accumulated_weight_ = weights.accumulated;
+    (*reducer)->unit_ = weights.unit;
+  };
+  recording->when_abandoned([set, found = Weights{accumulated_weight_, unit_}] { set(found); });
+  recording->at_end([self = std::weak_ptr<Reducer*>(self_), left] {
+    if (const auto reducer = self.lock())
+      *left = {(*reducer)->accumulated_weight_, (*reducer)->unit_};
+  });
+  recording->after_launch([set, left] { set(*left); });
 }
 
 /// Before a backward.

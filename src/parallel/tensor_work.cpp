@@ -2,10 +2,12 @@
 
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/record.hpp"
+#include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "parallel/checks.hpp"
 #include "parallel/held_memory.hpp"
+#include "tensor/read_note.hpp"
 
 namespace lockstep::parallel {
 namespace {
@@ -18,6 +20,7 @@ void begin(const char* op, const Tensor& x, const Communicator& group) {
   LOCKSTEP_CHECK(!autograd::recording(x), InvalidArgument, op,
                  ": is not recorded, but the tensor requires a gradient; use the differentiable "
                  "collective, or pass detach()");
+  if (autograd::thread_modes.noting_reads) note_read(x, op);
 }
 
 /// What is compared between the ranks: equal counts alone would let [2, 3] pair with [3, 2].

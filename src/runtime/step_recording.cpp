@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <mutex>
 #include <ranges>
 #include <shared_mutex>
@@ -47,10 +48,39 @@ void StepRecording::fork(StreamRef stream) {
   if (std::ranges::find(forks_, stream) == forks_.end()) forks_.push_back(stream);
 }
 
-void StepRecording::note_memory(const void* memory, StreamRef stream) {
-  made_.insert(memory);
+void StepRecording::note_memory(const void* memory, std::size_t bytes, StreamRef stream) {
+  auto begin = reinterpret_cast<std::uintptr_t>(memory), end = begin + bytes;
+  auto next = made_.upper_bound(end);
+  while (next != made_.begin() && std::prev(next)->second >= begin) {
+    next = std::prev(next);
+    begin = std::min(begin, next->first);
+    end = std::max(end, next->second);
+    next = made_.erase(next);
+  }
+  made_.emplace(begin, end);
   if (std::ranges::find(memory_streams_, stream) == memory_streams_.end())
     memory_streams_.push_back(stream);
+}
+
+bool StepRecording::writes_to(const void* memory, std::size_t bytes) const {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  const auto next = made_.lower_bound(begin + bytes);
+  return next != made_.begin() && std::prev(next)->second > begin;
+}
+
+void StepRecording::note_read(const void* memory, const IntrusivePtr<RefCounted>& array,
+                              std::string_view reader, const Shape& shape) {
+  if (!has_made(memory) && met_reads_.insert(array.get()).second)
+    read_.push_back({array, std::string(reader), shape});
+}
+
+std::string StepRecording::lost_read() const {
+  const auto lost = std::ranges::find_if(read_, [this](const ForeignRead& read) {
+    return read.array->use_count() == 1 && !watched_.contains(read.array.get());
+  });
+  if (lost == read_.end()) return {};
+  return detail::concat("a tensor of shape ", lost->shape, " that ", lost->reader,
+                        " reads in the step, which did not make it, is gone since it was captured");
 }
 
 bool StepRecording::captures_collectives_of(std::string_view group) const {
@@ -65,6 +95,7 @@ std::string StepRecording::unmet_condition() const {
   for (const auto& array : written_)
     if (array->use_count() == 1)
       return "a tensor that the step wrote to is gone since it was captured";
+  if (std::string reason = lost_read(); !reason.empty()) return reason;
   for (const Condition& condition : conditions_)
     if (std::string reason = condition(); !reason.empty()) return reason;
   return {};
@@ -89,6 +120,8 @@ void StepRecording::end() {
 void StepRecording::conclude(bool captured) {
   if (captured) {
     for (const Action& action : when_captured_) action();
+    std::erase_if(read_, [this](const auto& read) { return watched_.contains(read.array.get()); });
+    watched_.clear();
     // What nobody else has now went with the step: none but launches know it.
     const auto gone =
         std::ranges::partition(written_, [](const auto& array) { return array->use_count() > 1; });

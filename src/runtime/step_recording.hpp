@@ -7,12 +7,14 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "lockstep/core/function_ref.hpp"
 #include "lockstep/core/intrusive_ptr.hpp"
 #include "lockstep/core/philox.hpp"
+#include "lockstep/core/shape.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "runtime/step_launcher.hpp"
 
@@ -100,13 +102,23 @@ class StepRecording {
   void fork(StreamRef stream);
 
   /// The step allocates memory in the order of a stream: what it writes there is nobody else's.
-  void note_memory(const void* memory, StreamRef stream);
-  bool has_made(const void* memory) const { return made_.contains(memory); }
+  void note_memory(const void* memory, std::size_t bytes, StreamRef stream);
+  bool has_made(const void* memory) const { return writes_to(memory, 1); }
+  /// Whether any of these bytes are memory that the step has allocated: launches write there.
+  bool writes_to(const void* memory, std::size_t bytes) const;
   /// The step writes to an array (a Storage), which each launch does again. Of its own it need not
   /// say so.
   void note_write(const void* memory, const IntrusivePtr<RefCounted>& array) {
-    if (!made_.contains(memory) && meets(array.get())) written_.push_back(array);
+    if (!has_made(memory) && meets(array.get())) written_.push_back(array);
   }
+  /// The step reads an array (a Storage), through a tensor of such a shape, which each launch does
+  /// again: it lives as long as the graph, and launches end when nobody else has it any more.
+  void note_read(const void* memory, const IntrusivePtr<RefCounted>& array, std::string_view reader,
+                 const Shape& shape);
+  /// Of an array that is read somebody else says whether launches find it: a leaf, of its gradient.
+  void note_watched(const RefCounted* array) { watched_.insert(array); }
+  /// What the step has read and nobody has any more: empty if there is nothing.
+  std::string lost_read() const;
   /// The arrays that each launch writes to, each once. They live as long as the graph.
   const std::vector<IntrusivePtr<RefCounted>>& written() const noexcept { return written_; }
 
@@ -146,6 +158,12 @@ class StepRecording {
   void conclude(bool captured);
 
  private:
+  struct ForeignRead {
+    IntrusivePtr<RefCounted> array;
+    std::string reader;
+    Shape shape;
+  };
+
   StreamRef stream_;
   Allocator& memory_;
   PhiloxState* random_;
@@ -155,8 +173,11 @@ class StepRecording {
   std::string refusal_;
   std::shared_ptr<StepLauncher> launcher_;
   std::vector<StreamRef> forks_, memory_streams_;
-  std::set<const void*> met_, made_;
+  std::set<const void*> met_;
+  std::map<std::uintptr_t, std::uintptr_t> made_;  // begin and end of ranges that do not touch
   std::vector<IntrusivePtr<RefCounted>> written_, unnamed_;
+  std::vector<ForeignRead> read_;
+  std::unordered_set<const RefCounted*> met_reads_, watched_;
   std::map<const void*, std::shared_ptr<void>> parts_;
   std::vector<Action> before_, after_, at_end_, when_captured_, when_abandoned_;
   std::vector<std::function<void(const std::string&)>> when_launch_fails_;

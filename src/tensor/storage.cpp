@@ -69,10 +69,13 @@ IntrusivePtr<Storage> Storage::part_of(IntrusivePtr<Storage> whole, void* data, 
 
 Storage::~Storage() {
   if (!block_) return;
-  if (StepRehearsal* const rehearsal = StepRehearsal::current()) [[unlikely]]
+  StepRehearsal* const rehearsal = StepRehearsal::current();
+  if (rehearsal) [[unlikely]] {
+    rehearsal->note_gone(this);
     rehearsal->give_back(*allocator_, block_, device_);
-  else
+  } else {
     allocator_->deallocate(block_);
+  }
 }
 
 Storage* Storage::owner() noexcept {

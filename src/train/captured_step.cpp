@@ -7,6 +7,7 @@
 #include "core/current_message.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/comm/host_values.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/core/random.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/event.hpp"
@@ -23,6 +24,12 @@ namespace {
 // for graphs that have served so long that they were worth it.
 constexpr int most_tries = 3, worth_a_capture = 50;
 
+// Of graphs that ended because their memory was taken, which the first call of each further shape
+// may do, so many are made anew beside those.
+constexpr int most_takings = 16;
+constexpr std::string_view memory_was_taken =
+    "memory that it writes to has become a tensor's that the program keeps";
+
 /// What comes on `later` from now on waits for what is on `earlier` now.
 void order(StreamRef earlier, StreamRef later) {
   Event mark(earlier.device);
@@ -30,14 +37,16 @@ void order(StreamRef earlier, StreamRef later) {
   mark.wait(later);
 }
 
-/// The rehearsal of the calling thread, whose ops say what they read.
-class Rehearsal : public StepRehearsal {
+/// While it lives, what the calling thread reads is told to its rehearsal and its recording.
+class NotedReads {
  public:
-  using StepRehearsal::StepRehearsal;
-  ~Rehearsal() { autograd::thread_modes.rehearsing = within_; }
+  NotedReads() = default;
+  NotedReads(const NotedReads&) = delete;
+  NotedReads& operator=(const NotedReads&) = delete;
+  ~NotedReads() { autograd::thread_modes.noting_reads = within_; }
 
  private:
-  const bool within_ = std::exchange(autograd::thread_modes.rehearsing, true);
+  const bool within_ = std::exchange(autograd::thread_modes.noting_reads, true);
 };
 
 /// The caller may keep what it gets for longer than the capture can wait for its memory.
@@ -118,6 +127,16 @@ void StepDevice::reclaim() {
   });
 }
 
+void StepDevice::end_graphs_that_write_to(const std::unordered_set<RefCounted*>& kept) const {
+  for (RefCounted* const each : kept) {
+    const auto& array = static_cast<const Storage&>(*each);
+    if (array.device() != device || array.holds_gradient()) continue;  // which steps make anew
+    for (const StepRecording* const graph : graphs)
+      if (graph->writes_to(array.data(), array.bytes()))
+        graph->launcher()->end(std::string(memory_was_taken));
+  }
+}
+
 StepDevice::~StepDevice() {
   try {
     wait();
@@ -143,7 +162,8 @@ std::vector<Tensor> CapturedStep::call(std::span<const Tensor> inputs) {
     drop_graph();
     device_.reclaim();
     if (launches_ >= worth_a_capture) tries_ = 0;
-    if (++tries_ >= most_tries) {
+    const bool was_taken = unmet == memory_was_taken && ++takings_ <= most_takings;
+    if (!was_taken && ++tries_ >= most_tries) {
       reason_ =
           detail::concat("a graph of it served ", tries_, " times no more; the last time, ", unmet);
       return detached(step_(inputs));
@@ -156,21 +176,42 @@ std::vector<Tensor> CapturedStep::call(std::span<const Tensor> inputs) {
   return results;
 }
 
-/// What the step writes to an input stays in a copy of it, as in a launch.
+/// What the step writes to an input stays in a copy of it, as in a launch; so do its results, so
+/// that whoever keeps them keeps nothing that the step has.
 std::vector<Tensor> CapturedStep::run_on_copies(std::span<const Tensor> inputs) {
   StaticInputs copies;
   copies.make_like(inputs);
   copies.take_in(inputs);
-  return detached(step_(copies.tensors()));
+  return copies_of(detached(step_(copies.tensors())));
 }
 
 /// An eager call with the memory of the graphs, so that the capture finds there what it needs.
 std::vector<Tensor> CapturedStep::rehearse(std::span<const Tensor> inputs) {
+  try {
+    return run_in_graph_memory(inputs);
+  } catch (const OutOfMemory& error) {
+    // Calls without that memory have fitted; this one cannot be made again.
+    reason_ = detail::concat("there is no memory for a graph: ", error.what());
+    give_up_memory();
+    throw;
+  }
+}
+
+/// Eager calls may need it.
+void CapturedStep::give_up_memory() {
+  inputs_ = {};
+  if (!device_.graphs.empty()) return;
+  device_.wait();
+  device_.pool.release_aside();
+}
+
+std::vector<Tensor> CapturedStep::run_in_graph_memory(std::span<const Tensor> inputs) {
   const detail::AllocatorOverride memory(device_.device, device_.pool);
   if (inputs_.empty()) inputs_.make_like(inputs);
   inputs_.take_in(inputs);
   const JoinedStream joined_at_its_end(device_.stream);  // where it returns memory of the graphs
-  const Rehearsal rehearsal(device_.device, device_.pool);
+  const StepRehearsal rehearsal(device_.device, device_.pool);
+  const NotedReads noted;  // results that the step did not make, too
   std::vector<Tensor> results;
   {
     const JoinedStream joined(device_.stream);  // before the end, where it returns the caller's
@@ -180,19 +221,20 @@ std::vector<Tensor> CapturedStep::rehearse(std::span<const Tensor> inputs) {
   std::vector<Tensor> copies = copies_of(results);
   results.clear();
   refusal_ = rehearsal.refusal();
+  device_.end_graphs_that_write_to(rehearsal.made());
   return copies;
 }
 
 std::vector<Tensor> CapturedStep::capture(std::span<const Tensor> inputs) {
   using Collectives = StepRecording::Collectives;
-  inputs_.take_in(inputs);
   bool try_again = false;
   std::string failure;
   // Within the capture NCCL may exchange with the other ranks on the host, for as long as it takes
   // them to come there: none begins before all have found out that they can capture.
-  if (must_agree()) failure = attempt(Collectives::left_out, try_again);
+  if (must_agree()) failure = attempt(inputs, Collectives::left_out, try_again);
   if (failure.empty())
-    failure = attempt(must_agree() ? Collectives::captured : Collectives::refused, try_again);
+    failure =
+        attempt(inputs, must_agree() ? Collectives::captured : Collectives::refused, try_again);
   if (failure.empty()) return launch();
   if (try_again && ++tries_ < most_tries) return rehearse(inputs);
   reason_ = failure;
@@ -201,8 +243,11 @@ std::vector<Tensor> CapturedStep::capture(std::span<const Tensor> inputs) {
 
 /// Captures the step, and keeps the graph if that succeeds on all ranks, and nothing is left out.
 /// @param try_again whether any rank wants to. @return why it failed, or nothing.
-std::string CapturedStep::attempt(StepRecording::Collectives collectives, bool& try_again) {
+std::string CapturedStep::attempt(std::span<const Tensor> inputs,
+                                  StepRecording::Collectives collectives, bool& try_again) {
+  // What the step has kept of the call before may read the inputs of that.
   if (!refusal_.empty()) return agree(refusal_, try_again);
+  inputs_.take_in(inputs);
   // Blocks that wait for streams are free by then; a capture could not ask for that.
   wait_at_gates();  // nor for a collective that it did not begin
   synchronize(current_stream(device_.device));
@@ -222,13 +267,23 @@ std::string CapturedStep::attempt(StepRecording::Collectives collectives, bool& 
     recording_->conclude(false);
     drop_graph();
   };
+  const bool is_tried_only = collectives == StepRecording::Collectives::left_out;
+  std::string lost;
   try {
-    failure = agree(record(collectives), try_again);
+    failure = record(collectives);
+    // A launch would still find it, which is held for that: the only one.
+    if (is_tried_only || !failure.empty()) lost = recording_->lost_read();
+    failure = agree(failure.empty() ? lost : failure, try_again);
   } catch (...) {
     conclude(false);
     throw;
   }
-  conclude(failure.empty() && collectives != StepRecording::Collectives::left_out);
+  conclude(failure.empty() && !is_tried_only);
+  if (!lost.empty()) {
+    reason_ = lost;
+    LOCKSTEP_THROW(InvalidArgument, "a captured step cannot be made again eagerly: ", lost,
+                   ". Make what goes from call to call an input and a result");
+  }
   return failure;
 }
 
@@ -268,6 +323,7 @@ std::string CapturedStep::record(StepRecording::Collectives collectives) {
 
 std::string CapturedStep::run_captured() {
   const StepRecording::Scope scope(*recording_);
+  const NotedReads noted;
   std::string failure;
   const PhiloxState place = default_generator().state();
   try {

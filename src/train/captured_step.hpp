@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,8 @@ class StepDevice {
   void begin_call();
   /// Takes back the memory that no graph has any more. Waits for the device.
   void reclaim();
+  /// Ends the graphs that write to what a rehearsal has made and somebody keeps.
+  void end_graphs_that_write_to(const std::unordered_set<RefCounted*>& kept) const;
 
   const Device device;
   const Stream stream;
@@ -65,10 +68,13 @@ class CapturedStep {
  private:
   std::vector<Tensor> run_on_copies(std::span<const Tensor> inputs);
   std::vector<Tensor> rehearse(std::span<const Tensor> inputs);
+  std::vector<Tensor> run_in_graph_memory(std::span<const Tensor> inputs);
+  void give_up_memory();
   std::vector<Tensor> capture(std::span<const Tensor> inputs);
   std::vector<Tensor> launch();
   bool must_agree() const;
-  std::string attempt(StepRecording::Collectives collectives, bool& try_again);
+  std::string attempt(std::span<const Tensor> inputs, StepRecording::Collectives collectives,
+                      bool& try_again);
   std::string record(StepRecording::Collectives collectives);
   std::string run_captured();
   std::string agree(const std::string& own, bool& try_again) const;
@@ -77,7 +83,7 @@ class CapturedStep {
   StepDevice& device_;
   const StepGraph::Step& step_;
   StepForm form_;
-  int warm_up_, calls_ = 0, tries_ = 0, launches_ = 0;
+  int warm_up_, calls_ = 0, tries_ = 0, takings_ = 0, launches_ = 0;
   Communicator* group_;
 
   StaticInputs inputs_;

@@ -80,7 +80,8 @@ struct StepGraph::State {
       device->begin_call();
       results = shape->call(inputs);
     } catch (...) {
-      if (shapes.size() > known) shapes.pop_back();  // nothing has run with these inputs
+      // Nothing has run with these inputs, and nothing is known of them.
+      if (shapes.size() > known && shape->reason().empty()) shapes.pop_back();
       throw;
     }
     ++calls;

@@ -272,6 +272,135 @@ TEST_P(StepGraphContract, RunEagerlyWhereOneRankReplacesWhatItHasRead) {
   });
 }
 
+// The first calls add nothing up outside of the step, so that they refuse nothing.
+std::vector<double> train_with_weights_from_outside(const CommunicatorPtr& group, bool capture,
+                                                    int zero_stage) {
+  manual_seed(5);
+  auto net =
+      nn::make<nn::Linear>(4, 3, TensorOptions{.dtype = DType::f64, .device = group->device()});
+  DistributedDataParallel<nn::Linear> replica(net, group, {.zero_stage = zero_stage});
+  optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1, .momentum = 0.9});
+  const auto add = [&](const Tensor& x) {
+    const Tensor loss = (replica(x) - 0.3).square().mean();
+    replica.backward(loss, static_cast<double>(x.size(0)));
+    return loss;
+  };
+  const StepGraph::Step step = [&](std::span<const Tensor> in) {
+    const Tensor loss = add(in[0]);
+    optimizer.step();
+    optimizer.zero_grad();
+    return std::vector{loss};
+  };
+  StepGraph graph(step, {.group = group});
+  std::vector<double> all;
+  for (int i = 0; i < 10; ++i) {
+    const auto x = [&](int rows, int seed) {
+      return values({rows, 4}, 10 * i + seed + group->rank());
+    };
+    if (i >= 3 && i % 3 != 1) {
+      const auto no_sync = replica.no_sync();
+      add(x(1 + (i + group->rank()) % 4, 5));
+    }
+    all.push_back((capture ? graph({x(3, 9)}) : step(std::array{x(3, 9)}))[0].item());
+  }
+  for (const Tensor& parameter : net->parameters()) all.push_back(parameter.detach().sum().item());
+  return all;
+}
+
+TEST_P(StepGraphContract, RunEagerlyWhereWeightsWereAddedUpOutside) {
+  run([](Communicator& world) {
+    const CommunicatorPtr group = share(world);
+    for (const int zero_stage : {0, 2})
+      EXPECT_EQ(train_with_weights_from_outside(group, true, zero_stage),
+                train_with_weights_from_outside(group, false, zero_stage));
+  });
+}
+
+// What a call of the step keeps for the next one: the gradient, the seed of its backward.
+std::vector<double> train_with_a_memory(bool capture, bool keeps_gradient) {
+  Tensor weight = leaf({4, 4}, 2), state = keeps_gradient ? Tensor() : values({2, 4}, 3);
+  const StepGraph::Step step = [&](std::span<const Tensor> in) {
+    const Tensor y = matmul(in[0], weight);
+    y.backward(keeps_gradient ? y.detach() : state);
+    const NoGradGuard no_recording;
+    const Tensor gradient = weight.grad();
+    weight.sub_(keeps_gradient && state.defined() ? gradient * 0.2 - state * 0.1 : gradient * 0.1);
+    state = keeps_gradient ? gradient : y.detach() * 0.5;
+    weight.set_grad({});
+    return std::vector{y.detach()};
+  };
+  StepGraph graph(step);
+  for (int i = 0; i < 7; ++i) {
+    const Tensor x = values({2, 4}, i);
+    capture ? graph({x}) : step(std::array{x});
+  }
+  EXPECT_FALSE(graph.replayed());
+  return weight.to_vector<double>();
+}
+
+TEST_P(StepGraphContract, RunEagerlyWhereTheyKeepWhatTheyRead) {
+  run([](Communicator&) {
+    for (const bool keeps_gradient : {true, false})
+      EXPECT_EQ(train_with_a_memory(true, keeps_gradient),
+                train_with_a_memory(false, keeps_gradient));
+  });
+}
+
+// Each in the first calls of the other, when it hands memory of the caller back.
+TEST_P(StepGraphContract, MayBePartsOfOthers) {
+  run([](Communicator&) {
+    const auto train = [](bool capture) {
+      Tensor weight = leaf({4, 4}, 2);
+      optim::SGD optimizer({weight}, {.lr = 1e-3});
+      const StepGraph::Step update = [&](std::span<const Tensor> in) {
+        matmul(in[0], weight).square().sum().backward();
+        optimizer.step();
+        optimizer.zero_grad();
+        return std::vector<Tensor>{};
+      };
+      StepGraph inner(update);
+      StepGraph outer([&](std::span<const Tensor> in) {
+        inner({in[0]});
+        return std::vector<Tensor>{};
+      });
+      for (int i = 0; i < 8; ++i) {
+        const Tensor x = values({2, 4}, i);
+        if (i == 2) matmul(x, weight).sum().backward();
+        capture ? outer({x}) : update(std::array{x});
+      }
+      EXPECT_EQ(outer.replayed(), capture) << outer.fallback_reason();
+      return weight.to_vector<double>();
+    };
+    EXPECT_EQ(train(true), train(false));
+  });
+}
+
+// A head and its states that the first call of a further shape makes.
+TEST_P(StepGraphContract, DoNotOverwriteWhatALaterShapeHasMade) {
+  run([](Communicator&) {
+    const auto train = [](bool capture) {
+      const std::vector<Tensor> heads = {leaf({4, 4}, 2), leaf({4, 4}, 3)};
+      optim::AdamW optimizer(heads, {.lr = 0.02});
+      const StepGraph::Step step = [&](std::span<const Tensor> in) {
+        const Tensor loss = matmul(in[0], heads[in[0].size(0) == 4 ? 0 : 1]).square().mean();
+        loss.backward();
+        optimizer.step();
+        optimizer.zero_grad();
+        return std::vector{loss};
+      };
+      StepGraph graph(step);
+      std::vector<double> all;
+      for (int i = 0; i < 18; ++i) {
+        const Tensor x = values({i < 6 || i % 2 == 0 ? 4 : 5, 4}, i);
+        all.push_back((capture ? graph({x}) : step(std::array{x}))[0].item());
+      }
+      EXPECT_EQ(graph.replayed(), capture) << graph.fallback_reason();
+      return all;
+    };
+    EXPECT_EQ(train(true), train(false));
+  });
+}
+
 TEST_P(StepGraphContract, AreToldTheirGroupWhereAllMustCapture) {
   run([](Communicator& world) {
     const CommunicatorPtr group = share(world);

@@ -109,11 +109,13 @@ class GradScaler {
     const optim::Optimizer* optimizer;
     Tensor found_inf;
     bool unscaled = false, stepped = false;
+    bool is_of_launch = false;  // a captured step's, and found anew with each launch
   };
 
   void move_to(Device device);
   void place(double scale, std::int64_t finite_steps, std::int64_t skipped_steps, Device device);
   Seen& find(const optim::Optimizer& optimizer);
+  std::vector<const void*> places_of_findings() const;
   void check_scaled() const;
   Tensor take_step(optim::Optimizer& optimizer, std::optional<double> limit,
                    std::span<const Tensor> replicated);

@@ -89,7 +89,7 @@ class OpCall {
     detail::check_operands(op, operands_);
     if (thread_modes.recomputation && recording_) [[unlikely]]
       detail::note_operands(op, given_);
-    if (thread_modes.rehearsing) [[unlikely]]
+    if (thread_modes.noting_reads) [[unlikely]]
       detail::note_reads(op, given_);
   }
   /// The call keeps references: a temporary would be gone before it uses it.

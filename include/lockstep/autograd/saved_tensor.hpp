@@ -36,6 +36,8 @@ class SavedTensor {
     if (!tensor_.defined()) return tensor_;
     if (tensor_.impl().value_stamp() != stamp_) [[unlikely]]
       return recomputed();
+    if (thread_modes.noting_reads) [[unlikely]]
+      tell();
     if (tensor_.impl().storage->holds_gradient()) [[unlikely]]
       move_away();
     return tensor_;
@@ -47,6 +49,7 @@ class SavedTensor {
   static constexpr std::uint64_t left_to_recomputation = ~std::uint64_t{0};
 
   void leave();
+  void tell() const;
   const Tensor& recomputed() const;
   void move_away() const;
 

@@ -24,8 +24,8 @@ struct ThreadModes {
   Recomputation* recomputation = nullptr;
   /// A part of a forward runs again.
   bool recomputing = false;
-  /// Ops tell what they read to the StepGraph that is about to capture them.
-  bool rehearsing = false;
+  /// What is read is told to the StepGraph that captures it, or is about to.
+  bool noting_reads = false;
 };
 
 extern constinit thread_local ThreadModes thread_modes;

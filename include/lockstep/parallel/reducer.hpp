@@ -297,6 +297,7 @@ class Reducer final : private autograd::GradientSink {
   bool is_local(std::size_t index) const;
   void leave_local_as_captured();
   void check_weights_fit(bool is_weighted);
+  void join_recording_with_weights();
   void backward(const Tensor& loss, const Tensor& weight, double known);
   void share_weights();
   void forget_weights() noexcept;

@@ -93,18 +93,26 @@ void stale_static_gradient() {
   autograd::leaf_of(weight).release_sink(sink);
 }
 
-// --- A graph reads a tensor of the program's, which the program replaces by another.
+// --- A graph reads a tensor of the program's, which the program replaces by another. A StepGraph
+// holds what its ops read, and asks before a launch whether anybody else does; whoever captures a
+// stream by hand has to see to that.
 
 void block_freed_while_graph_lives() {
+  const Stream stream(cuda(0));
+  const StreamGuard guard(stream);
   Tensor mask = ones({64}, f32);
   name_memory(mask.data_ptr(), mask.nbytes(), "mask");
-  const Tensor x = ones({64}, f32);
-  StepGraph step([&](std::span<const Tensor> in) { return std::vector{in[0] * mask}; },
-                 {.num_warmup_iters = 1});
-  for (int i = 0; i < 3; ++i) step({x});
+  const Tensor x = ones({64}, f32), masked = empty({64}, f32);
+  stream.synchronize();
+  const Graph graph(stream, [&] {
+    Tensor(masked).copy_(x);
+    Tensor(masked).mul_(mask);
+  });
+  graph.replay();
+  stream.synchronize();
   if (is_planted("block-freed-while-graph-lives")) mask = Tensor();
-  step({x});
-  synchronize(current_stream(cuda(0)));
+  graph.replay();
+  stream.synchronize();
 }
 
 namespace {

@@ -22,7 +22,7 @@ InPlaceCall::InPlaceCall(const OpDescriptor& op, const Tensor& changed)
 ArrayView InPlaceCall::operand(const Tensor& other) const {
   const Tensor* const operands[] = {&changed_, &other};
   detail::check_operands(op_, operands);
-  if (thread_modes.rehearsing) detail::note_reads(op_, std::span(operands).last(1));
+  if (thread_modes.noting_reads) detail::note_reads(op_, std::span(operands).last(1));
   check_fits(other);
   check_written_once();
   ArrayView read = broadcast_view(other, changed_.shape());
