@@ -30,6 +30,8 @@ constexpr std::uint64_t look_every = 8, look_after = 4;
 
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 
+const void* place_of(const Tensor& found) { return found.defined() ? found.data_ptr() : nullptr; }
+
 bool is_usable_scale(double scale) { return std::isfinite(scale) && scale > 0; }
 
 // @throws InvalidArgument if there are no gradients, or they are not on the loss' device. Ranks
@@ -119,19 +121,16 @@ void GradScaler::join_recording() {
     *seen = seen_;
   });
   recording->after_launch([this, seen] { seen_ = *seen; });
-  recording->require([this, how = describe(), place = scale_.data_ptr(),
-                      before = places_of_findings()]() -> std::string {
-    if (how == describe() && place == scale_.data_ptr() && before == places_of_findings())
-      return {};
-    return "a loss scaler was changed since the step was captured";
-  });
-}
-
-std::vector<const void*> GradScaler::places_of_findings() const {
-  std::vector<const void*> places;
-  for (const Seen& each : seen_)
-    places.push_back(each.found_inf.defined() ? each.found_inf.data_ptr() : nullptr);
-  return places;
+  recording->require(
+      [this, how = describe(), place = scale_.data_ptr(), before = seen_]() -> std::string {
+        const auto is_alike = [](const Seen& a, const Seen& b) {
+          return place_of(a.found_inf) == place_of(b.found_inf);
+        };
+        if (how == describe() && place == scale_.data_ptr() &&
+            std::ranges::equal(before, seen_, is_alike))
+          return {};
+        return "a loss scaler was changed since the step was captured";
+      });
 }
 
 GradScaler::Seen& GradScaler::find(const optim::Optimizer& optimizer) {

@@ -4,31 +4,15 @@
 #include <string>
 #include <utility>
 
+#include "autograd/read_notes.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/gradient_hooks.hpp"
-#include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "memory/step_rehearsal.hpp"
 #include "tensor/ownership.hpp"
 
 namespace lockstep::autograd {
-
-namespace {
-
-/// While it lives, what is read is told to no StepGraph: a leaf moves its gradient.
-class OwnReads {
- public:
-  OwnReads() = default;
-  OwnReads(const OwnReads&) = delete;
-  OwnReads& operator=(const OwnReads&) = delete;
-  ~OwnReads() { thread_modes.noting_reads = within_; }
-
- private:
-  const bool within_ = std::exchange(thread_modes.noting_reads, false);
-};
-
-}  // namespace
 
 void GradientSink::before_change(std::size_t, const Tensor& value) {
   LOCKSTEP_THROW(InvalidArgument, "a leaf whose gradient has a place of its own cannot become of ",
@@ -71,7 +55,7 @@ void LeafNode::set_gradient(const Tensor& gradient) {
   }
   Tensor memory = gradient_.defined() ? gradient_ : memory_of(*sink_, sink_key_);
   if (gradient.data_ptr() != memory.data_ptr()) {
-    const OwnReads untold;
+    const ReadNotesGuard not_of_own(false);
     if (gradient_.defined()) discard_memory(memory.data_ptr(), memory.nbytes(), memory.device());
     memory.copy_(gradient);
   }
@@ -111,7 +95,7 @@ void LeafNode::clear_gradient() noexcept {
 
 void LeafNode::set_sink(GradientSink& sink, std::size_t key) {
   const NoGradGuard no_recording;
-  const OwnReads untold;
+  const ReadNotesGuard not_of_own(false);
   if (gradient_.defined()) {
     Tensor memory = memory_of(sink, key);
     if (memory.data_ptr() != gradient_.data_ptr()) memory.copy_(gradient_);
@@ -128,7 +112,7 @@ void LeafNode::release_sink(const GradientSink& sink) {
   sink_ = nullptr;
   if (!gradient_.defined()) return;
   gradient_.record_stream(current_stream(gradient_.device()));  // the sink may free it
-  const OwnReads untold;
+  const ReadNotesGuard not_of_own(false);
   move_to(gradient_.clone());
 }
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "autograd/read_notes.hpp"
 #include "backend/backend.hpp"
 #include "core/current_message.hpp"
-#include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/random.hpp"
@@ -36,18 +36,6 @@ void order(StreamRef earlier, StreamRef later) {
   mark.record(earlier);
   mark.wait(later);
 }
-
-/// While it lives, what the calling thread reads is told to its rehearsal and its recording.
-class NotedReads {
- public:
-  NotedReads() = default;
-  NotedReads(const NotedReads&) = delete;
-  NotedReads& operator=(const NotedReads&) = delete;
-  ~NotedReads() { autograd::thread_modes.noting_reads = within_; }
-
- private:
-  const bool within_ = std::exchange(autograd::thread_modes.noting_reads, true);
-};
 
 /// The caller may keep what it gets for longer than the capture can wait for its memory.
 std::vector<Tensor> copies_of(const std::vector<Tensor>& results) {
@@ -211,7 +199,7 @@ std::vector<Tensor> CapturedStep::run_in_graph_memory(std::span<const Tensor> in
   inputs_.take_in(inputs);
   const JoinedStream joined_at_its_end(device_.stream);  // where it returns memory of the graphs
   const StepRehearsal rehearsal(device_.device, device_.pool);
-  const NotedReads noted;  // results that the step did not make, too
+  const autograd::ReadNotesGuard noted(true);  // results that the step did not make, too
   std::vector<Tensor> results;
   {
     const JoinedStream joined(device_.stream);  // before the end, where it returns the caller's
@@ -323,7 +311,7 @@ std::string CapturedStep::record(StepRecording::Collectives collectives) {
 
 std::string CapturedStep::run_captured() {
   const StepRecording::Scope scope(*recording_);
-  const NotedReads noted;
+  const autograd::ReadNotesGuard noted(true);
   std::string failure;
   const PhiloxState place = default_generator().state();
   try {

@@ -214,7 +214,8 @@ TEST_P(StepGraphContract, EndAccumulationsThatBeganOutside) {
 }
 
 // What a step with gradients from a backward outside of it, before call `left`, makes of a weight.
-std::vector<double> train_behind_a_backward(bool capture, int left) {
+// `nested`: the step is part of another.
+std::vector<double> train_behind_a_backward(bool capture, int left, bool nested = false) {
   Tensor weight = values({4, 4}, 2).set_requires_grad();
   optim::SGD optimizer({weight}, {.lr = 1e-3});
   const StepGraph::Step step = [&](std::span<const Tensor> in) {
@@ -224,7 +225,8 @@ std::vector<double> train_behind_a_backward(bool capture, int left) {
     optimizer.zero_grad();
     return std::vector{loss};
   };
-  StepGraph graph(step);
+  StepGraph inner(step);
+  StepGraph graph(nested ? [&](std::span<const Tensor> in) { return inner(in); } : step);
   std::vector<double> all;
   for (int i = 0; i < 8; ++i) {
     const Tensor x = values({2, 4}, i);
@@ -349,29 +351,39 @@ TEST_P(StepGraphContract, RunEagerlyWhereTheyKeepWhatTheyRead) {
 // Each in the first calls of the other, when it hands memory of the caller back.
 TEST_P(StepGraphContract, MayBePartsOfOthers) {
   run([](Communicator&) {
-    const auto train = [](bool capture) {
-      Tensor weight = leaf({4, 4}, 2);
-      optim::SGD optimizer({weight}, {.lr = 1e-3});
-      const StepGraph::Step update = [&](std::span<const Tensor> in) {
-        matmul(in[0], weight).square().sum().backward();
-        optimizer.step();
-        optimizer.zero_grad();
-        return std::vector<Tensor>{};
-      };
-      StepGraph inner(update);
-      StepGraph outer([&](std::span<const Tensor> in) {
-        inner({in[0]});
-        return std::vector<Tensor>{};
-      });
-      for (int i = 0; i < 8; ++i) {
-        const Tensor x = values({2, 4}, i);
-        if (i == 2) matmul(x, weight).sum().backward();
-        capture ? outer({x}) : update(std::array{x});
+    for (int left = 1; left < 4; ++left)
+      EXPECT_EQ(train_behind_a_backward(true, left, true), train_behind_a_backward(false, left))
+          << left;
+  });
+}
+
+// In the call that is captured alone, so that the first calls cannot tell. Where ranks agree, the
+// function is called twice for it, and the state of before is lost.
+TEST_P(StepGraphContract, AreRightWhereTheCaptureAloneReplacesWhatItHasRead) {
+  run([](Communicator& world) {
+    const CommunicatorPtr group = share(world);
+    Tensor state = values({2, 3}, 1), expected = state.clone();
+    int calls = 0;
+    StepGraph graph(
+        [&](std::span<const Tensor> in) {
+          const Tensor next = state * 0.5 + in[0];
+          if (calls++ == 3) state = next;
+          return std::vector{all_reduce_async(next, *group).wait()};
+        },
+        {.group = group});
+    const bool agrees = group->size() > 1 && !group->device().is_cpu();
+    for (int i = 0; i < 7; ++i) {
+      const Tensor x = values({2, 3}, i);
+      if (i == 3 && agrees) {
+        const std::string message = message_of<InvalidArgument>([&] { graph({x}); });
+        EXPECT_NE(message.find("an input and a result"), std::string::npos) << message;
+        return;
       }
-      EXPECT_EQ(outer.replayed(), capture) << outer.fallback_reason();
-      return weight.to_vector<double>();
-    };
-    EXPECT_EQ(train(true), train(false));
+      const Tensor next = expected * 0.5 + x;
+      if (i == 3) expected = next;
+      expect_close(graph({x})[0], next * static_cast<double>(group->size()));
+    }
+    expect_close(state, expected);
   });
 }
 

@@ -115,7 +115,6 @@ class GradScaler {
   void move_to(Device device);
   void place(double scale, std::int64_t finite_steps, std::int64_t skipped_steps, Device device);
   Seen& find(const optim::Optimizer& optimizer);
-  std::vector<const void*> places_of_findings() const;
   void check_scaled() const;
   Tensor take_step(optim::Optimizer& optimizer, std::optional<double> limit,
                    std::span<const Tensor> replicated);
