@@ -61,6 +61,8 @@ std::string what_is_known(const fs::path& checkpoint) try {
          (ls::checkpoint::is_known_damaged(checkpoint) ? "  damaged" : "");
 } catch (const ls::CorruptData&) {
   return "  damaged";
+} catch (const ls::Unsupported&) {
+  return "  of another version";
 }
 
 int list(const fs::path& path) {
@@ -113,6 +115,9 @@ int verify(const fs::path& path) {
     } catch (const ls::CorruptData& error) {
       std::cout << error.what() << "\n";
       code = 1;
+    } catch (const ls::Unsupported& error) {
+      std::cout << error.what() << "\n";
+      code = std::max(code, 2);
     }
   return code;
 }

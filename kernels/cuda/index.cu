@@ -11,7 +11,7 @@ constexpr int threads = 256;
 template <class T>
 __global__ void __launch_bounds__(threads)
     gather_kernel(const __grid_constant__ Lines<3> lines, T* out, const T* in,
-                  const std::int64_t* index) {
+                  const std::int64_t* index, T missing) {
   const std::int64_t length = lines.length[0];
   const std::int64_t count = length * lines.starts.count;
   for (std::int64_t i = global_thread(); i < count; i += grid_threads()) {
@@ -19,7 +19,8 @@ __global__ void __launch_bounds__(threads)
     const auto at = lines.starts.offsets(static_cast<std::uint32_t>(i / length));
     const std::int64_t from = index[at.of[2] + place * lines.stride[2]];
     const bool valid = from >= 0 && from < lines.length[1];
-    out[at.of[0] + place * lines.stride[0]] = valid ? in[at.of[1] + from * lines.stride[1]] : T{};
+    out[at.of[0] + place * lines.stride[0]] =
+        valid ? in[at.of[1] + from * lines.stride[1]] : missing;
   }
 }
 
@@ -51,6 +52,17 @@ void dispatch_size(DType dtype, Visitor&& visit) {
   }
 }
 
+/// What an index out of range gives: NaN, in integers 0.
+constexpr std::uint64_t bits_of_missing(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return 0x7ff8'0000'0000'0000;
+    case DType::f32: return 0x7fc0'0000;
+    case DType::bf16: return 0x7fc0;
+    case DType::f16: return 0x7e00;
+    default: return 0;
+  }
+}
+
 }  // namespace
 
 void index::gather(const kernels::GatherArguments& a, StreamRef stream) {
@@ -58,7 +70,8 @@ void index::gather(const kernels::GatherArguments& a, StreamRef stream) {
   const auto lines = lines_along<3>(a.dim, {&a.out, &a.in, &a.index});
   dispatch_size(a.in.dtype, [&]<class T>(TypeTag<T>) {
     launch(stream, grid_for(a.out.numel(), threads), threads, 0, gather_kernel<T>, lines,
-           a.out.as<T>(), a.in.as<T>(), a.index.as<std::int64_t>());
+           a.out.as<T>(), a.in.as<T>(), a.index.as<std::int64_t>(),
+           static_cast<T>(bits_of_missing(a.in.dtype)));
   });
 }
 

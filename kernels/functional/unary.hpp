@@ -1,5 +1,7 @@
 #pragma once
 
+#include <limits>
+
 #include "functional/activation.hpp"
 #include "functional/constants.hpp"
 #include "functional/math.hpp"
@@ -239,7 +241,8 @@ struct Tanh : FloatingConstants<T> {
   LOCKSTEP_HD T gradient(T dy, T, T y) const { return dy * (1 - y * y); }
 };
 
-/// min(max(x, alpha), beta); NaN stays. The gradient passes where alpha <= x <= beta.
+/// min(max(x, alpha), beta); NaN stays. The gradient passes where alpha < x < beta, as in PyTorch;
+/// an infinite bound is none.
 template <class T>
 struct Clamp : Constants<T> {
   using Constants<T>::Constants;
@@ -248,7 +251,9 @@ struct Clamp : Constants<T> {
     return raised > this->beta ? this->beta : raised;
   }
   LOCKSTEP_HD T gradient(T dy, T x, T) const {
-    return x >= this->alpha && x <= this->beta ? dy : T(0);
+    const bool is_above = x > this->alpha || this->alpha < std::numeric_limits<T>::lowest();
+    const bool is_below = x < this->beta || this->beta > std::numeric_limits<T>::max();
+    return is_above && is_below ? dy : T(0);
   }
 };
 

@@ -1,4 +1,3 @@
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -430,50 +429,6 @@ TEST_F(SimCapturedStep, KeepsAStreamThatEndsInItFromOtherThreads) {
     EXPECT_EQ(numbers(graph({full({4}, i, f32)})[0])[3], 2.0 * (i + 1) + 1);
   EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
   EXPECT_EQ(sum(copied).item(), 1000.0);
-}
-
-// Makes steps on a device with so many bytes, of which no graph needs more than half. @return how
-// many calls threw for want of memory.
-int calls_without_memory(const char* memory, bool& replayed) {
-  setenv("LOCKSTEP_SIM_MEMORY", memory, 1);
-  Tensor weight = full({1024}, 1.0, f32).set_requires_grad();
-  optim::SGD optimizer({weight}, {.lr = 1e-3});
-  StepGraph graph([&](std::span<const Tensor> in) {
-    const Tensor a = in[0] * weight, b = relu(a), loss = square(b).mean();
-    loss.backward();
-    optimizer.step();
-    optimizer.zero_grad();
-    return std::vector{loss};
-  });
-  int thrown = 0;
-  for (int i = 0; i < 5; ++i) try {
-      const std::vector<Tensor> results = graph({ones({256, 1024}, f32)});
-      EXPECT_GT(results[0].item(), 0.9);
-    } catch (const OutOfMemory&) {
-      ++thrown;
-    }
-  replayed = graph.replayed();
-  EXPECT_EQ(graph.fallback_reason().empty(), replayed);
-  return thrown;
-}
-
-// True in a process that has asked nothing of the device: the options are read then.
-bool is_first_of_process() { return ::testing::UnitTest::GetInstance()->test_to_run_count() == 1; }
-
-TEST(SmallDevice, GivesGraphsWhatThePoolHasCached) {
-  if (!is_first_of_process()) GTEST_SKIP() << "needs a process of its own";
-  bool replayed = false;
-  EXPECT_EQ(calls_without_memory("20000000", replayed), 0);
-  EXPECT_TRUE(replayed);
-  EXPECT_EQ(findings(), 0u);
-}
-
-TEST(SmallDevice, RunsEagerlyBehindACallForWhoseGraphItHasNoMemory) {
-  if (!is_first_of_process()) GTEST_SKIP() << "needs a process of its own";
-  bool replayed = true;
-  EXPECT_EQ(calls_without_memory("16000000", replayed), 1);
-  EXPECT_FALSE(replayed);
-  EXPECT_EQ(findings(), 0u);
 }
 
 }  // namespace

@@ -1,9 +1,15 @@
 #include <array>
+#include <utility>
 
+#include "autograd/read_notes.hpp"
+#include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/autograd/leaf.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "memory/allocator_override.hpp"
 #include "memory/step_rehearsal.hpp"
 #include "runtime/step_recording.hpp"
+#include "tensor/ownership.hpp"
 
 // A leaf's part in a step that is captured once and launched many times.
 
@@ -19,11 +25,12 @@ class LeafNode::Captured {
  public:
   explicit Captured(StepRecording& recording) {
     recording.require([this] { return unmet_condition(); });
-    recording.when_captured([this] {
+    recording.when_captured([this, &recording] {
       for (Entry& each : all_) {
         if (!each.matters) each.before = {};  // else the first launch uses it
         each.after = each.leaf->gradient_;
         each.leaves_zeros = each.leaf->is_zero_;
+        note_left(recording, each);
       }
     });
     recording.when_abandoned([this] {
@@ -78,6 +85,16 @@ class LeafNode::Captured {
     return {};
   }
 
+  static void note_left(StepRecording& recording, const Entry& entry) {
+    const void* const place = address(entry.after);
+    if (place && recording.has_made(place))
+      recording.note_left(
+          {.object = entry.leaf.get(),
+           .memory = place,
+           .bytes = entry.after.nbytes(),
+           .is_there = [leaf = entry.leaf, place] { return address(leaf->gradient_) == place; }});
+  }
+
   void leave_gradients() {
     for (Entry& each : all_) {
       each.before = {};
@@ -95,13 +112,33 @@ class LeafNode::Captured {
 /// capture left. @param matters what is there is read or added to, not only replaced.
 void LeafNode::join_recording(bool matters) {
   StepRehearsal* const rehearsal = StepRehearsal::current();
-  if (rehearsal && rehearsal->meets(this) && matters && gradient_.defined()) [[unlikely]]
-    rehearsal->note_watched(gradient_.impl().storage->owner());
+  if (rehearsal && rehearsal->meets(this)) [[unlikely]] {
+    if (matters && gradient_.defined()) rehearsal->note_watched(gradient_.impl().storage->owner());
+    rehearsal->at_end([leaf = IntrusivePtr<LeafNode>(this), rehearsal] {
+      leaf->bring_into_usual_memory(*rehearsal);
+    });
+  }
   StepRecording* const recording = StepRecording::on(options_.device);
   if (!recording || !recording->meets(this)) [[likely]]
     return;
   recording->part<Captured>().add(*this, matters);
   if (matters && gradient_.defined()) recording->note_watched(gradient_.impl().storage->owner());
+}
+
+/// What a rehearsal has made lies where graphs may write.
+void LeafNode::bring_into_usual_memory(const StepRehearsal& rehearsal) {
+  if (sink_ || !gradient_.defined() || !is_sole_owner(gradient_) ||
+      !rehearsal.made().contains(gradient_.impl().storage->owner()))
+    return;
+  const NoGradGuard no_recording;
+  const ReadNotesGuard not_of_own(false);
+  Tensor copy;
+  {
+    const lockstep::detail::AllocatorOverride usual_memory;
+    copy = gradient_.clone();
+  }
+  gradient_.record_stream(current_stream(gradient_.device()));
+  move_to(std::move(copy));  // and the memory of graphs goes back there
 }
 
 }  // namespace lockstep::autograd

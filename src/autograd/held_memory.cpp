@@ -60,6 +60,11 @@ void HeldMemory::bring_back() {
   put_back(all);
 }
 
+bool HeldMemory::holds_any() const {
+  const std::lock_guard lock(registry().mutex);
+  return !held_.empty();
+}
+
 bool HeldMemory::has(const Tensor& tensor) {
   if (registry().count == 0 || tensor.numel() == 0) return false;
   const Range range = range_of(tensor);

@@ -24,6 +24,8 @@ class HeldMemory {
   /// Puts back what was kept aside, unless that was done, and holds nothing any more.
   void bring_back();
 
+  /// Whether there is anything that was not put back.
+  bool holds_any() const;
   /// True if someone holds memory of this tensor.
   static bool has(const Tensor& tensor);
   /// Before the memory of this tensor goes: whoever holds some of it puts back what was there.

@@ -18,7 +18,13 @@ namespace lockstep::checkpoint {
 namespace {
 
 /// The kinds of errors, as they travel.
-enum class Kind : char { corrupt = 'c', invalid = 'i', unsupported = 'u', other = 'o' };
+enum class Kind : char {
+  unreadable = 'r',
+  corrupt = 'c',
+  invalid = 'i',
+  unsupported = 'u',
+  other = 'o'
+};
 
 std::string told(const std::function<void()>& body) {
   const auto text = [](Kind kind) {
@@ -27,9 +33,11 @@ std::string told(const std::function<void()>& body) {
   try {
     body();
     return {};
-  } catch (const CorruptData&) {
-    return text(Kind::corrupt);
+  } catch (const Unreadable&) {
+    return text(Kind::unreadable);
   } catch (const io::FileError&) {
+    return text(Kind::unreadable);
+  } catch (const CorruptData&) {
     return text(Kind::corrupt);
   } catch (const InvalidArgument&) {
     return text(Kind::invalid);
@@ -122,6 +130,7 @@ void run_on_all(comm::Communicator& group, std::string_view label,
   const std::string message =
       rank == 0 ? first->substr(1) : detail::concat("rank ", rank, ": ", first->substr(1));
   switch (static_cast<Kind>(first->front())) {
+    case Kind::unreadable: throw Unreadable(message);
     case Kind::corrupt: throw CorruptData(message);
     case Kind::invalid: throw InvalidArgument(message);
     case Kind::unsupported: throw Unsupported(message);

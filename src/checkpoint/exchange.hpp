@@ -8,6 +8,7 @@
 
 #include "core/current_message.hpp"
 #include "lockstep/comm/communicator.hpp"
+#include "lockstep/core/error.hpp"
 
 /// @file
 /// What ranks tell each other while they save or load.
@@ -41,8 +42,15 @@ Compared compare(comm::Communicator& group, std::string_view text, bool flag, st
 /// Each rank's error, or nothing, becomes the first of all. Every rank must call it.
 std::string agree(comm::Communicator& group, const std::string& error, std::string_view label);
 
-/// Runs `body` and throws the first error of all ranks on each of them: CorruptData, also for a
-/// FileError, InvalidArgument, Unsupported, and for others Error. Every rank must call it.
+/// What a rank could not open or read, for a reason of the system, which may be gone a moment
+/// later: network file systems tell of new files late, and refuse handles that were right.
+class Unreadable : public CorruptData {
+ public:
+  using CorruptData::CorruptData;
+};
+
+/// Runs `body` and throws the first error of all ranks on each of them: Unreadable for a FileError,
+/// CorruptData, InvalidArgument, Unsupported, and for others Error. Every rank must call it.
 void run_on_all(comm::Communicator& group, std::string_view label,
                 const std::function<void()>& body);
 

@@ -93,7 +93,7 @@ std::optional<Found> best(const fs::path& folder) {
       if (noted_verification(each.path, manifest) == Verification::damaged) continue;
       found = each;
       smallest = *metric;
-    } catch (const CorruptData&) {  // told when it is loaded
+    } catch (const Error&) {  // told when it is loaded
     }
   return found;
 }
@@ -102,6 +102,8 @@ bool is_known_damaged(const fs::path& checkpoint) try {
   return noted_verification(checkpoint, read_manifest(checkpoint)) == Verification::damaged;
 } catch (const CorruptData&) {
   return true;
+} catch (const Unsupported&) {  // of another version: nothing is known of it
+  return false;
 }
 
 std::string describe(const Damage& damage) {
@@ -146,7 +148,7 @@ void prune(const fs::path& folder, int keep, bool keep_best) {
     const auto is_whole = [&] {
       try {
         return verify(each.path).empty();
-      } catch (const CorruptData&) {
+      } catch (const Error&) {
         return false;
       }
     };

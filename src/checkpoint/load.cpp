@@ -1,10 +1,12 @@
 #include "checkpoint/load.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <map>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "checkpoint/contents.hpp"
@@ -266,29 +268,11 @@ std::vector<std::string> absent_states(const fs::path& checkpoint, const Registr
   return absent;
 }
 
-}  // namespace
+/// For what could not be read to be there. An older checkpoint would cost what was trained since.
+constexpr std::chrono::milliseconds before_another_try{500};
 
-std::vector<std::string> leave_out_absent(comm::Communicator& group, const fs::path& checkpoint,
-                                          Registry& registry) {
-  check_alike(group, checkpoint, registry);
-  std::string message;
-  run_on_all(group, "what a checkpoint lacks", [&] {
-    if (group.rank() != 0) return;
-    for (const std::string& name : absent_states(checkpoint, registry)) append_text(message, name);
-  });
-  message = comm::broadcast_bytes(group, message, 0, "what a checkpoint lacks");
-  std::vector<std::string> absent;
-  for (std::string_view left = message; !left.empty();) absent.emplace_back(take_text(left));
-  const auto is_absent = [&](const auto& each) {
-    return std::ranges::find(absent, each.first) != absent.end();
-  };
-  std::erase_if(registry.tensors, is_absent);
-  std::erase_if(registry.values, is_absent);
-  return absent;
-}
-
-Loaded read_checkpoint(comm::Communicator& group, const fs::path& checkpoint,
-                       const Registry& registry, bool partial, Staging& staging) {
+Loaded read_once(comm::Communicator& group, const fs::path& checkpoint, const Registry& registry,
+                 bool partial, Staging& staging) {
   check_alike(group, checkpoint, registry);
   std::string message;
   run_on_all(group, "what a checkpoint has", [&] {
@@ -333,6 +317,37 @@ Loaded read_checkpoint(comm::Communicator& group, const fs::path& checkpoint,
     }
   }
   return loaded;
+}
+
+}  // namespace
+
+std::vector<std::string> leave_out_absent(comm::Communicator& group, const fs::path& checkpoint,
+                                          Registry& registry) {
+  check_alike(group, checkpoint, registry);
+  std::string message;
+  run_on_all(group, "what a checkpoint lacks", [&] {
+    if (group.rank() != 0) return;
+    for (const std::string& name : absent_states(checkpoint, registry)) append_text(message, name);
+  });
+  message = comm::broadcast_bytes(group, message, 0, "what a checkpoint lacks");
+  std::vector<std::string> absent;
+  for (std::string_view left = message; !left.empty();) absent.emplace_back(take_text(left));
+  const auto is_absent = [&](const auto& each) {
+    return std::ranges::find(absent, each.first) != absent.end();
+  };
+  std::erase_if(registry.tensors, is_absent);
+  std::erase_if(registry.values, is_absent);
+  return absent;
+}
+
+Loaded read_checkpoint(comm::Communicator& group, const fs::path& checkpoint,
+                       const Registry& registry, bool partial, Staging& staging) {
+  try {
+    return read_once(group, checkpoint, registry, partial, staging);
+  } catch (const Unreadable&) {  // on all ranks
+    std::this_thread::sleep_for(before_another_try);
+  }
+  return read_once(group, checkpoint, registry, partial, staging);
 }
 
 }  // namespace lockstep::checkpoint

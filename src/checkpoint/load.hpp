@@ -36,9 +36,9 @@ std::vector<std::string> leave_out_absent(comm::Communicator& group,
 /// from the others what it wants of theirs. Every rank must call it.
 /// @param partial no tensor that training has stays in its place: it may be one that does not fit.
 /// @param staging gets what this rank's part of those that do has now.
-/// @throws CorruptData naming file and tensor, also for a file that cannot be read, InvalidArgument
-/// for a state that is missing there, in the words of the first rank that has one, on all of them;
-/// what the group throws.
+/// @throws CorruptData naming file and tensor, also for a file that cannot be read, which is tried
+/// twice, InvalidArgument for a state that is missing there, in the words of the first rank that
+/// has one, on all of them; what the group throws.
 Loaded read_checkpoint(comm::Communicator& group, const std::filesystem::path& checkpoint,
                        const Registry& registry, bool partial, Staging& staging);
 

@@ -318,7 +318,11 @@ Manager::Manager(fs::path folder, const CommunicatorPtr& group, ManagerOptions o
     : state_(std::make_unique<State>()) {
   LOCKSTEP_CHECK(group && group->device().is_cpu(), InvalidArgument,
                  "a checkpoint::Manager needs a group on the CPU: Session::host_world()");
-  state_->path = std::move(folder);
+  LOCKSTEP_CHECK(!folder.empty(), InvalidArgument,
+                 "a checkpoint::Manager was given the empty name for its folder");
+  std::error_code unknown;
+  state_->path = fs::absolute(folder, unknown);  // the program may go elsewhere
+  if (unknown) state_->path = std::move(folder);
   state_->group = group->split(0, group->rank());
   state_->decisions = group->split(0, group->rank());
   state_->options = options;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <exception>
 #include <iterator>
 #include <span>
 #include <sstream>
@@ -12,9 +13,11 @@
 
 #include <sys/file.h>
 
+#include "checkpoint/contents.hpp"
 #include "checkpoint/names.hpp"
 #include "checkpoint/small_file.hpp"
 #include "comm/token.hpp"
+#include "core/standard_streams.hpp"
 #include "io/file_calls.hpp"
 #include "io/in_quotes.hpp"
 #include "lockstep/core/error.hpp"
@@ -27,7 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 using io::file_calls, io::FileError;
 
-/// What the lock says: "generation 3 process 17 host a run TOKEN".
+/// What the lock says: "generation 3 process 17 host a run TOKEN taken OTHER". The first token is
+/// the folder's, the second that of who has taken it.
 std::uint64_t generation_in(const std::string& text) {
   std::istringstream in(text);
   std::string word;
@@ -38,6 +42,11 @@ std::uint64_t generation_in(const std::string& text) {
 
 /// What of it is for people.
 std::string owner_in(const std::string& text) { return text.substr(0, text.find(" run ")); }
+
+/// The same, as it is printed.
+std::string in_quotes_of(const std::string& text) {
+  return text.empty() ? "nobody" : io::in_quotes(owner_in(text));
+}
 
 /// Empty if there is none.
 std::string token_in(const std::string& text) {
@@ -52,6 +61,17 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
+/// The largest that a checkpoint of the folder was written by: of one that was copied without its
+/// hidden files. What is saved now is newer.
+std::uint64_t last_generation(const fs::path& folder) {
+  std::uint64_t last = 0;
+  for (const Found& each : list(folder)) try {
+      last = std::max(last, read_manifest(each.path).generation);
+    } catch (const Error&) {  // told when it is loaded
+    }
+  return last;
+}
+
 /// Makes a folder and those above it, durably.
 void make_folders(const fs::path& folder) {
   std::vector<fs::path> missing;
@@ -62,6 +82,19 @@ void make_folders(const fs::path& folder) {
   fs::create_directories(folder, error);
   if (error) throw FileError("mkdir", folder, error.value());
   for (const fs::path& made : missing) sync_folder(made.parent_path());
+}
+
+/// Text of the lock; empty if there is none, or nothing in it. @throws io::FileError: who cannot
+/// read it does not know whose the folder is.
+std::string read_lock(const fs::path& path) {
+  for (bool again = false;; again = true) {
+    try {
+      return read_small_checked(path);
+    } catch (const FileError& error) {
+      if (error.status() == ENOENT) return {};
+      if (error.status() != ESTALE || again) throw;  // NFS: opened anew, it may be there
+    }
+  }
 }
 
 /// Old and new change names where both are there; each stays findable at every moment.
@@ -130,32 +163,34 @@ RunFolder::~RunFolder() { delete_left(); }
 
 void RunFolder::lock(int seconds) {
   const fs::path path = folder_ / lock_name;
+  open_closed_standard_streams();
   lock_ = io::FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (!lock_) throw FileError("open", path, errno);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK) {
       LOCKSTEP_LOG(warning, "the file system of ", folder_.string(),
-                   " has no locks: nothing but the generation in ", path.string(),
-                   " keeps two jobs from one folder");
+                   " has no locks: nothing but what ", path.string(),
+                   " says of who took it last keeps two jobs from one folder");
       break;
     }
     if (errno != EWOULDBLOCK && errno != EINTR) throw FileError("flock", path, errno);
     LOCKSTEP_CHECK(std::chrono::steady_clock::now() < end, InvalidArgument, folder_.string(),
-                   " belongs to a job that still runs (", io::in_quotes(owner_in(read_small(path))),
+                   " belongs to a job that still runs (", in_quotes_of(read_small(path)),
                    "); end it, or give this one a folder of its own. Of a host that died, network "
                    "file systems keep locks for some minutes");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  const std::string before = read_small(path);
-  generation_ = generation_in(before) + 1;
+  const std::string before = read_lock(path);
+  const std::uint64_t last = generation_in(before);
+  generation_ = (last > 0 ? last : last_generation(folder_)) + 1;
   token_ = token_in(before);
   if (token_.empty()) token_ = comm::make_token();
-  const std::string text = detail::concat("generation ", generation_, " process ", ::getpid(),
-                                          " host ", host_name(), " run ", token_, "\n");
+  own_ = detail::concat("generation ", generation_, " process ", ::getpid(), " host ", host_name(),
+                        " run ", token_, " taken ", comm::make_token(), "\n");
   // In this order: who is killed between them leaves a first line that is whole.
-  if (file_calls.pwrite(lock_.get(), text.data(), text.size(), 0) != std::ssize(text) ||
-      file_calls.resize(lock_.get(), std::ssize(text)) != 0 || file_calls.fsync(lock_.get()) != 0)
+  if (file_calls.pwrite(lock_.get(), own_.data(), own_.size(), 0) != std::ssize(own_) ||
+      file_calls.resize(lock_.get(), std::ssize(own_)) != 0 || file_calls.fsync(lock_.get()) != 0)
     throw FileError("write", path, errno);
 }
 
@@ -170,11 +205,17 @@ void RunFolder::check_is_there() const {
       "which begins anew in a new folder");
 }
 
-void RunFolder::check_generation() const {
+void RunFolder::check_is_own() const {
   check_is_there();
-  const std::uint64_t now = generation_in(read_small(folder_ / lock_name));
-  LOCKSTEP_CHECK(now == generation_, InvalidArgument, folder_.string(), " was taken by generation ",
-                 now, " of the run, and this is ", generation_, ", which must not write there");
+  const std::string now = read_lock(folder_ / lock_name);
+  if (now == own_) return;
+  LOCKSTEP_CHECK(token_in(now) == token_, InvalidArgument, folder_.string(),
+                 " is another folder than this run has taken, which was moved, deleted or linked "
+                 "elsewhere: this one has been taken by ",
+                 in_quotes_of(now), ", and this run must not write there");
+  LOCKSTEP_THROW(InvalidArgument, folder_.string(), " was taken by generation ", generation_in(now),
+                 " of the run (", in_quotes_of(now), "), and this is ", generation_, " (",
+                 in_quotes_of(own_), "), which must not write there");
 }
 
 void check_same_folder(const fs::path& folder, const std::string& token,
@@ -224,7 +265,7 @@ void RunFolder::clean_up() const {
 }
 
 std::string RunFolder::begin(std::int64_t step) {
-  check_generation();
+  check_is_own();
   delete_left();  // makes room
   const std::string name =
       detail::concat(saving_prefix, name_of_step(step), "-", generation_, "-", ++saves_);
@@ -240,7 +281,7 @@ void RunFolder::commit(std::int64_t step) {
   const fs::path place = folder_ / name_of_step(step),
                  old = folder_ / detail::concat(old_prefix, name_of_step(step));
   sync_folder(saving);
-  check_generation();
+  check_is_own();
   const bool replaces = fs::exists(place);
   if (replaces)
     replace_folder(saving, place, old);
@@ -293,8 +334,16 @@ void RunFolder::prune(const Retention& retention, std::int64_t newest) {
       found, [&](const Found& each) { return retention.damaged.contains(each.step); });
   const auto kept = static_cast<std::size_t>(retention.keep_last - 1);
   if (found.size() <= kept) return;
-  for (const Found& each : std::span(found).first(found.size() - kept))
-    if (!retention.whole.contains(each.step)) remove(each.path);
+  std::exception_ptr problem;
+  for (const Found& each : std::span(found).first(found.size() - kept)) {
+    if (retention.whole.contains(each.step)) continue;
+    try {
+      remove(each.path);
+    } catch (const FileError&) {  // the others go all the same
+      if (!problem) problem = std::current_exception();
+    }
+  }
+  if (problem) std::rethrow_exception(problem);
 }
 
 }  // namespace lockstep::checkpoint

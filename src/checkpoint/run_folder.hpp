@@ -56,28 +56,30 @@ class RunFolder {
   const std::filesystem::path& saving() const noexcept { return saving_; }
   /// Gives that folder its place, durably, and then the name of the newest checkpoint. Files in it
   /// are synced already.
-  /// @throws InvalidArgument if another generation has taken the folder meanwhile.
+  /// @throws InvalidArgument if another run, or generation of this one, has taken the folder
+  /// meanwhile, or another folder is in its place; io::FileError
   void commit(std::int64_t step);
   /// Removes what `begin` made.
   void discard() const noexcept;
   /// @throws InvalidArgument if it has vanished.
   void check_is_there() const;
   /// Takes checkpoints that shall not stay away; never the one committed last. Their bytes go with
-  /// `delete_left`.
+  /// `delete_left`. @throws io::FileError for the first of those that stay because they cannot be
+  /// renamed, when the others are away.
   void prune(const Retention& retention, std::int64_t newest);
   /// Deletes what `commit` and `prune` have taken away, which may take as long as writing it.
   void delete_left() noexcept;
 
  private:
   void lock(int seconds);
-  void check_generation() const;
+  void check_is_own() const;
   void clean_up() const;
   void remove(const std::filesystem::path& checkpoint);
 
   std::filesystem::path folder_, saving_;
   std::vector<std::filesystem::path> left_;
   io::FileDescriptor lock_;
-  std::string token_;
+  std::string token_, own_;  // what the lock says while it is this one's
   std::uint64_t generation_ = 0, saves_ = 0;
 };
 

@@ -1,8 +1,10 @@
 #include "checkpoint/save.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "checkpoint/exchange.hpp"
@@ -23,6 +25,16 @@ namespace lockstep::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// Whether a folder that another rank has made is seen here: by network file systems after a while.
+bool comes_to_be_there(const fs::path& folder) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (!fs::is_directory(folder)) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
 
 FileRecord record_of(const std::string& name, const std::string& text) {
   FileRecord record{.name = name, .size = text.size(), .checksums = {}};
@@ -145,7 +157,7 @@ std::string write_checkpoint(comm::Communicator& group, RunFolder* folder, const
   Written written;
   if (error.empty()) {
     error = error_of([&] {
-      LOCKSTEP_CHECK(fs::is_directory(saving), InvalidArgument, saving.string(),
+      LOCKSTEP_CHECK(comes_to_be_there(saving), InvalidArgument, saving.string(),
                      " is not there, though rank 0 has made it: give all ranks the same folder, in "
                      "a file system that all of them see, and leave it there while the run has it");
       written = write_own(saving, snapshot, folder != nullptr, later, throttle);

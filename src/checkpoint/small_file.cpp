@@ -26,12 +26,16 @@ std::string with_checksum(std::string_view text) {
 
 }  // namespace
 
+std::string read_small_checked(const fs::path& path) {
+  const FileReader file(path);
+  std::string text(std::min<std::uint64_t>(file.size(), 4096), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
 std::string read_small(const fs::path& path) {
   try {
-    const FileReader file(path);
-    std::string text(std::min<std::uint64_t>(file.size(), 4096), '\0');
-    file.read(0, std::as_writable_bytes(std::span(text)));
-    return text;
+    return read_small_checked(path);
   } catch (const Error&) {
     return {};
   }

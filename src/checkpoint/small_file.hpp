@@ -10,7 +10,9 @@
 
 namespace lockstep::checkpoint {
 
-/// Text of a small file; empty if it cannot be read.
+/// Text of a small file. @throws io::FileError, CorruptData.
+std::string read_small_checked(const std::filesystem::path& path);
+/// The same; empty if it cannot be read.
 std::string read_small(const std::filesystem::path& path);
 
 /// Writes a text and a checksum of it, whole and durably; in the place of a symbolic link, not to

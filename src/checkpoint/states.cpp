@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "autograd/held_memory.hpp"
 #include "checkpoint/accumulation.hpp"
 #include "checkpoint/each_rank.hpp"
 #include "io/in_quotes.hpp"
@@ -41,7 +42,13 @@ std::vector<Piece> pieces_between_steps(const NamedTensors& tensors) {
   return pieces;
 }
 
+/// @throws InvalidArgument while its parameters hold their averages: a run that goes on would train
+/// these, though with the states of others.
 std::vector<Piece> pieces_of(const optim::Optimizer& optimizer) {
+  for (const Tensor& parameter : optimizer.parameters())
+    LOCKSTEP_CHECK(!autograd::HeldMemory::has(parameter), InvalidArgument,
+                   "a checkpoint with an optimizer whose parameters hold their averages: a run "
+                   "that goes on from it would train these; swap_out() the WeightAverage first");
   std::vector<Piece> pieces = pieces_between_steps(optimizer.state_dict());
   const std::set<const Storage*> own = optimizer.state_memory();
   for (Piece& piece : pieces)
@@ -324,6 +331,7 @@ TensorState state_of(nn::Module& module, nn::ReplicatedModule& replica) {
 }
 
 TensorState state_of(optim::Optimizer& optimizer) {
+  optimizer.check_distinguishable();
   for (const Tensor& parameter : optimizer.parameters())
     LOCKSTEP_CHECK(autograd::share_of(parameter) != autograd::GradientShare::part, InvalidArgument,
                    "the optimizer has this rank's shards of parameters, and others theirs; add it "
@@ -341,6 +349,7 @@ TensorState state_of(optim::Optimizer& optimizer) {
 }
 
 TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica) {
+  optimizer.check_distinguishable();
   if (!replica.reducer().shards()) return unless_alike(state_of(optimizer), replica);
   const auto others = std::make_shared<NotShards>();
   TensorState state{.pieces =

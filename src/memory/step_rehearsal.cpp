@@ -1,11 +1,8 @@
 #include "memory/step_rehearsal.hpp"
 
-#include <algorithm>
-#include <cstdint>
 #include <exception>
 #include <new>
 
-#include "lockstep/core/error.hpp"
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/runtime/stream.hpp"
 
@@ -26,7 +23,7 @@ StepRehearsal::~StepRehearsal() {
 void StepRehearsal::keep(const void* object, IntrusivePtr<RefCounted> memory) noexcept {
   if (device_.is_cpu()) return;
   try {
-    kept_.emplace(object, std::move(memory));
+    kept_.try_emplace(object, std::move(memory));
   } catch (const std::bad_alloc&) {
     // The capture may find too little memory then, and is tried again.
   }
@@ -57,12 +54,15 @@ void StepRehearsal::note_gone(RefCounted* array) noexcept {
 void StepRehearsal::note_read(const IntrusivePtr<RefCounted>& array, std::string_view reader,
                               const Shape& shape) {
   for (StepRehearsal* each = this; each; each = each->outer_)
-    if (!each->made_.contains(array.get()) && each->met_.insert(array.get()).second)
-      each->read_.push_back({array, std::string(reader), shape});
+    if (!each->made_.contains(array.get())) each->read_.note(array, reader, shape);
 }
 
 void StepRehearsal::note_watched(const RefCounted* array) {
-  for (StepRehearsal* each = this; each; each = each->outer_) each->watched_.insert(array);
+  for (StepRehearsal* each = this; each; each = each->outer_) each->read_.note_watched(array);
+}
+
+void StepRehearsal::end() {
+  for (const auto& action : std::exchange(at_end_, {})) action();
 }
 
 void StepRehearsal::refuse(std::string_view reason) {
@@ -72,19 +72,11 @@ void StepRehearsal::refuse(std::string_view reason) {
 
 std::string StepRehearsal::refusal() const {
   if (!refusal_.empty()) return refusal_;
-  const auto is_gone = [this](const Read& read) {
-    if (watched_.contains(read.array.get())) return false;
-    std::uint32_t own = 1;
-    for (const auto& [object, memory] : kept_)
-      if (memory == read.array) ++own;
-    return read.array->use_count() == own;
-  };
-  const auto gone = std::ranges::find_if(read_, is_gone);
-  if (gone == read_.end()) return {};
-  return detail::concat("a tensor of shape ", gone->shape, " that ", gone->reader,
-                        " reads in the step, which did not make it, is gone when the step "
-                        "returns: a launch would read what the first one has read. Make what "
-                        "goes from call to call an input and a result");
+  const std::string lost = read_.lost();
+  if (lost.empty()) return {};
+  return lost +
+         " is gone when the step returns: a launch would read what the first one has read. Make "
+         "what goes from call to call an input and a result";
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include "lockstep/core/device.hpp"
 #include "lockstep/core/intrusive_ptr.hpp"
 #include "lockstep/core/shape.hpp"
+#include "runtime/foreign_reads.hpp"
 
 /// @file
 /// The last eager call of a step before its capture.
@@ -56,6 +58,10 @@ class StepRehearsal {
   bool meets(const void* object) { return objects_.insert(object).second; }
   /// Of an array that is read somebody else says whether launches find it: a leaf, of its gradient.
   void note_watched(const RefCounted* array);
+  /// To be done by `end`.
+  void at_end(std::function<void()> action) { at_end_.push_back(std::move(action)); }
+  /// The call has returned, and the current stream is the caller's. What was kept for that is done.
+  void end();
   /// The step does what no launch could.
   void refuse(std::string_view reason);
   /// Why no launch could do what the call has done, which has returned: a reason that was given, or
@@ -63,21 +69,15 @@ class StepRehearsal {
   std::string refusal() const;
 
  private:
-  struct Read {
-    IntrusivePtr<RefCounted> array;
-    std::string reader;
-    Shape shape;
-  };
-
   StepRehearsal* const outer_;
   const Device device_;
   const Allocator* const memory_;
-  std::map<const void*, IntrusivePtr<RefCounted>> kept_;
+  std::map<const void*, Keeper> kept_;
   std::vector<std::pair<Allocator*, MemoryBlock*>> aside_;
   std::unordered_set<RefCounted*> made_;
-  std::unordered_set<const RefCounted*> met_, watched_;
   std::unordered_set<const void*> objects_;
-  std::vector<Read> read_;  // in the order of the step
+  ForeignReads read_;
+  std::vector<std::function<void()>> at_end_;
   std::string refusal_;
 
   static inline constinit thread_local StepRehearsal* current_ = nullptr;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "autograd/held_memory.hpp"
 #include "core/fault_list.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/nn/module.hpp"
@@ -48,6 +49,12 @@ class Loading {
       for (const auto& name : report_.unexpected) faults_.add() << name << ": unexpected";
       tell_prefix();
     }
+    for (const Slot& slot : slots_)
+      if (slot.value.defined() && autograd::HeldMemory::has(slot.target))
+        faults_.add()
+            << slot.names.front()
+            << ": holds its average, and would lose what is loaded; let the WeightAverage "
+               "swap_out() first";
     LOCKSTEP_CHECK(faults_.is_empty(), InvalidArgument, "load_state_dict:", faults_.text());
     const NoGradGuard no_recording;
     for (Slot& slot : slots_)

@@ -46,7 +46,8 @@ class Optimizer::Captured {
         changed_(changed),
         scaling_(scaling),
         device_(device),
-        loads_(optimizer.loads_) {
+        loads_(optimizer.loads_),
+        drops_(optimizer.drops_) {
     for (const ParameterState& each : optimizer.states_)
       if (!each.parameter.requires_grad()) frozen_.push_back(&each);
     for (const ParameterState* each : changed) {
@@ -62,6 +63,8 @@ class Optimizer::Captured {
   std::string unmet_condition() const {
     if (loads_ != optimizer_.loads_)
       return "an optimizer has loaded a state since the step was captured";
+    if (drops_ != optimizer_.drops_)
+      return "an optimizer has dropped states, by other options, since the step was captured";
     auto option = options_.begin();
     if (!visit_options(
             [&](std::uint64_t value) { return option != options_.end() && *option++ == value; }))
@@ -106,7 +109,7 @@ class Optimizer::Captured {
   Changed changed_;
   std::string scaling_;
   Device device_;
-  std::uint64_t loads_;
+  std::uint64_t loads_, drops_;
   std::vector<const void*> places_;
   std::vector<const ParameterState*> frozen_;
   std::vector<std::size_t> groups_;

@@ -69,13 +69,15 @@ Tensor reconciled(const Tensor& master, const Tensor& parameter) {
 }  // namespace
 
 void Optimizer::add_group(const ParameterList& parameters, double lr) {
+  refuse_in_captured_step("a parameter group is added", "add it between steps");
+  std::vector<ParameterState> states = states_;
   for (const auto& [name, parameter] : parameters.entries()) {
     check_can_change(parameter);
     LOCKSTEP_CHECK(autograd::share_of(parameter) != autograd::GradientShare::none, InvalidArgument,
                    "an optimizer was given a parameter of shape ", parameter.shape(), " ", name,
                    ", whose gradient is shared out over ranks; give it the parameters of the "
                    "DistributedDataParallel, not of the module");
-    for (const ParameterState& other : states_) {
+    for (const ParameterState& other : states) {
       LOCKSTEP_CHECK(!share_memory(other.parameter, parameter), InvalidArgument,
                      "a parameter of shape ", parameter.shape(),
                      " was given twice, or shares memory with another, in groups ", other.group,
@@ -84,14 +86,19 @@ void Optimizer::add_group(const ParameterList& parameters, double lr) {
                      "an optimizer was given two parameters of the name \"", name,
                      "\"; named_parameters(prefix) tells several modules' apart");
     }
-    ParameterState& added = states_.emplace_back();
+    ParameterState& added = states.emplace_back();
     added.name = name;
     added.parameter = parameter;
     added.group = group_count();
     added.rounding_key = static_cast<std::uint32_t>(
-        name.empty() ? states_.size() - 1 : lockstep::detail::fnv_hash(name.data(), name.size()));
+        name.empty() ? states.size() - 1 : lockstep::detail::fnv_hash(name.data(), name.size()));
   }
   base_lr_.push_back(lr);
+  states_ = std::move(states);
+  for (DeviceRates& rates : rates_) {
+    rates.of_group.resize(group_count());
+    rates.written.resize(group_count());
+  }
 }
 
 void Optimizer::check_not_empty() const {
@@ -104,11 +111,12 @@ bool Optimizer::has_shards() const {
   });
 }
 
-void Optimizer::refuse_shards(std::string_view hint) const {
-  LOCKSTEP_CHECK(!has_shards(), InvalidArgument,
-                 "the optimizer computes with parameters as a whole, and was given this rank's "
-                 "shards of them; ",
-                 hint);
+void Optimizer::refuse_shards(const ParameterList& parameters, std::string_view hint) {
+  for (const auto& [name, parameter] : parameters.entries())
+    LOCKSTEP_CHECK(autograd::share_of(parameter) != autograd::GradientShare::part, InvalidArgument,
+                   "the optimizer computes with parameters as a whole, and was given this rank's "
+                   "shards of them; ",
+                   hint);
 }
 
 namespace {
@@ -130,6 +138,12 @@ std::string describe_other_options(std::span<const NamedOptions> groups) {
 
 }  // namespace
 
+/// The name of its class.
+const std::string& Optimizer::kind() const {
+  if (kind_.empty()) kind_ = detail::short_name_of(detail::full_name_of(typeid(*this)));
+  return kind_;
+}
+
 /// Whoever reduces the gradients compares it between the ranks, whose messages show its beginning:
 /// the learning rates, what values are kept in and for how many parameters, then the optimizer's
 /// kind and all other options, of groups that have the same once, and from the second update on a
@@ -141,6 +155,7 @@ std::string Optimizer::describe_next_update() const {
   if (loaded_)
     text += detail::concat(" from state ", short_hash(*loaded_), " loaded after update ",
                            loaded_after_);
+  if (drops_ > 0) text += detail::concat(", states dropped by ", drops_, " changes of options,");
   text += " with";
   for (std::size_t group = 0; group < group_count(); ++group) {
     options.push_back(named_options(group));
@@ -154,8 +169,7 @@ std::string Optimizer::describe_next_update() const {
                                std::ranges::count(states_, group, &ParameterState::group));
   }
   text += counts;
-  if (kind_.empty()) kind_ = detail::short_name_of(detail::full_name_of(typeid(*this)));
-  text += ", " + kind_;
+  text += ", " + kind();
   const std::string others = describe_other_options(options);
   if (others.empty()) return text;
   if (updates_ == 0) return text + others;
@@ -343,6 +357,10 @@ void Optimizer::change_options(std::size_t group, const std::function<void()>& c
   for (const ParameterState& each : states_)
     former.push_back(each.group == group ? state_names(group, each.parameter) : StateNames());
   change();
+  const auto had = [](const auto& states) {
+    return static_cast<std::size_t>(std::ranges::count_if(states, &Tensor::defined));
+  };
+  bool is_any_dropped = false;
   for (std::size_t i = 0; i < states_.size(); ++i) {
     if (states_[i].group != group) continue;
     ParameterState& each = states_[i];
@@ -350,6 +368,7 @@ void Optimizer::change_options(std::size_t group, const std::function<void()>& c
     const auto scales = std::exchange(each.scales, {});
     const StateNames names = state_names(group, each.parameter);
     bool keeps_any = names.empty();
+    std::size_t kept = 0;
     for (std::size_t k = 0; k < names.size(); ++k) {
       const auto found = std::ranges::find(former[i], names[k]);
       if (found == former[i].end()) continue;
@@ -357,9 +376,12 @@ void Optimizer::change_options(std::size_t group, const std::function<void()>& c
       each.state[k] = states[place];
       each.scales[k] = scales[place];
       keeps_any = true;
+      kept += states[place].defined();
     }
+    is_any_dropped |= kept < had(states) || (!keeps_any && each.counter.defined());
     if (!keeps_any) each.counter = {};
   }
+  drops_ += is_any_dropped;
 }
 
 void Optimizer::set_lr(double lr, std::size_t group) {

@@ -84,6 +84,10 @@ Tensor kept(Tensor value, std::vector<Tensor>& own) {
   return can_be_kept ? value : value.clone();
 }
 
+// Before the name of the optimizer's class: others have the same states and options, which mean
+// something else there (AdamW's and Adam's weight_decay).
+constexpr std::string_view kind_prefix = "groups.kind.";
+
 std::string group_prefix(std::size_t group) { return "groups." + std::to_string(group) + '.'; }
 
 }  // namespace
@@ -125,6 +129,7 @@ NamedTensors Optimizer::state_dict() const {
     if (each.carried.defined()) state.emplace_back(key + std::string(carried_name()), each.carried);
     if (each.master.defined()) state.emplace_back(key + "master", each.master);
   }
+  state.emplace_back(detail::concat(kind_prefix, kind()), saved_integer(1));
   for (std::size_t group = 0; group < group_count(); ++group) {
     // Which group is which is known by the parameters in it, so one without any is left out.
     if (std::none_of(states_.begin(), states_.end(),
@@ -157,6 +162,8 @@ std::vector<std::optional<std::size_t>> Optimizer::match_groups(StateReader& rea
 
 /// Takes over the options of all groups and reads the states that they call for.
 std::vector<ParameterState> Optimizer::read_states(StateReader& reader) {
+  for (const std::string& there : reader.take_names(kind_prefix))
+    if (there != kind()) reader.fault() << "it is one of " << there << ", and this is " << kind();
   const auto saved = match_groups(reader);
   std::vector<double> base_lr = base_lr_;
   for (std::size_t group = 0; group < group_count(); ++group) {
@@ -341,6 +348,10 @@ std::vector<std::string> Optimizer::other_options(const NamedTensors& state) con
     return is_number ? std::optional(found->second.to(DType::f64).item()) : std::nullopt;
   };
   std::vector<std::string> lines;
+  for (const auto& [name, value] : state)
+    if (name.starts_with(kind_prefix) && name.substr(kind_prefix.size()) != kind())
+      lines.push_back(detail::concat("it is one of ", name.substr(kind_prefix.size()),
+                                     ", and this is ", kind()));
   std::set<std::size_t> told;
   for (std::size_t i = 0; i < states_.size(); ++i) {
     const auto there = number(key_of(i) + "group");

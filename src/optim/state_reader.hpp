@@ -5,6 +5,7 @@
 #include <ostream>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,16 @@ class StateReader {
     fault() << name << ": shape " << value.shape() << ", " << value.dtype() << "; expected "
             << shape << ", numbers";
     return {};
+  }
+  /// What names that begin with a prefix go on with. They count as taken.
+  std::vector<std::string> take_names(std::string_view prefix) {
+    std::vector<std::string> rests;
+    auto next = given_.lower_bound(std::string(prefix));
+    while (next != given_.end() && next->first.starts_with(prefix)) {
+      rests.push_back(next->first.substr(prefix.size()));
+      next = given_.erase(next);
+    }
+    return rests;
   }
   /// The number of a name; `otherwise`, with a fault, if it is missing.
   double number(const std::string& name, DType dtype, double otherwise) {

@@ -37,9 +37,20 @@ WeightAverage::WeightAverage(const ParameterList& parameters, const WeightAverag
   }
 }
 
+bool WeightAverage::is_swapped_in() const { return held_ && held_->holds_any(); }
+
 void WeightAverage::check_not_swapped() const {
-  LOCKSTEP_CHECK(!held_, InvalidArgument,
+  LOCKSTEP_CHECK(!is_swapped_in(), InvalidArgument,
                  "WeightAverage: the parameters hold their averages; swap_out() first");
+  check_not_held();
+}
+
+/// Averages of averages would be made, and weights be lost where two go out in another order.
+void WeightAverage::check_not_held() const {
+  for (const auto& [name, parameter] : parameters_)
+    LOCKSTEP_CHECK(!autograd::HeldMemory::has(parameter), InvalidArgument,
+                   "WeightAverage: parameter ", name,
+                   " holds the averages of another WeightAverage; swap_out() those first");
 }
 
 /// The share of a value in an average that decays is the same with each launch.
@@ -93,16 +104,17 @@ void WeightAverage::update() {
 }
 
 WeightAverage::Swapped WeightAverage::swap_in() {
-  LOCKSTEP_CHECK(!held_, InvalidArgument,
+  LOCKSTEP_CHECK(!is_swapped_in(), InvalidArgument,
                  "WeightAverage: the parameters hold their averages already");
   LOCKSTEP_CHECK(updates_ > 0, InvalidArgument,
                  "WeightAverage: there is no average before the first update()");
+  check_not_held();
   const NoGradGuard no_recording;
   std::vector<Tensor> parameters;
   for (const auto& [name, parameter] : parameters_) parameters.push_back(parameter);
   held_ = std::make_shared<autograd::HeldMemory>(parameters);
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].copy_(averages_[i]);
-  return Swapped(*this);
+  return Swapped(held_);
 }
 
 void WeightAverage::swap_out() {
@@ -110,9 +122,9 @@ void WeightAverage::swap_out() {
 }
 
 WeightAverage::Swapped::~Swapped() {
-  if (!average_) return;
+  if (!held_) return;
   try {
-    average_->swap_out();
+    held_->bring_back();
   } catch (const std::exception&) {  // the device has failed, and says so to whoever uses it next
   }
 }

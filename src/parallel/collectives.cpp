@@ -7,6 +7,7 @@
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "parallel/checks.hpp"
+#include "parallel/gradient_unit.hpp"
 
 namespace lockstep::parallel {
 namespace {
@@ -58,11 +59,10 @@ std::string label_of(std::string_view op, const Tensor& x, Communicator& group,
   std::string label(op);
   if (has_collective_gradient) label += detail::concat(" #", group.take_number());
   label += detail::concat(" of ", x.shape());
+  if (!has_collective_gradient) label += " (no gradient exchange)";
   const std::string path = autograd::current_path();
   return path.empty() ? label : detail::concat(label, " in ", path);
 }
-
-std::string gradient_of(const std::string& label) { return "gradient of " + label; }
 
 Tensor gathered(const Tensor& x, Communicator& group, int dim, const std::string& label) {
   const NoGradGuard no_recording;
@@ -84,6 +84,28 @@ Tensor reduced(const Tensor& x, Communicator& group, comm::ReduceOp reduction,
   return all_reduce_async(x, group, reduction, label).wait();
 }
 
+std::string gradient_of(const std::string& label) { return "gradient of " + label; }
+
+// The same of gradients.
+
+Tensor gathered_gradient(const Tensor& dy, Communicator& group, int dim, const std::string& label) {
+  return exchanged_gradient(
+      dy, [&](const Tensor& own) { return gathered(own, group, dim, gradient_of(label)); });
+}
+
+Tensor scattered_gradient(const Tensor& dy, Communicator& group, int dim,
+                          const std::string& label) {
+  return exchanged_gradient(dy, [&](const Tensor& own) {
+    return scattered(own, group, dim, comm::ReduceOp::sum(), gradient_of(label));
+  });
+}
+
+Tensor reduced_gradient(const Tensor& dy, Communicator& group, const std::string& label) {
+  return exchanged_gradient(dy, [&](const Tensor& own) {
+    return reduced(own, group, comm::ReduceOp::sum(), gradient_of(label));
+  });
+}
+
 Tensor own_part(const Tensor& x, const Communicator& group, int dim) {
   const std::int64_t extent = x.size(dim) / group.size();
   return x.slice(dim, group.rank() * extent, (group.rank() + 1) * extent);
@@ -101,9 +123,7 @@ Tensor all_reduce(const Tensor& x, const CommunicatorPtr& group, ResultGradient 
   const double factor = factor_of("all_reduce", reduction, group->size());
   return call.record(reduced(x, *group, reduction, label),
                      [group, partial, factor, label](const Tensor& dy, InputGradients& dx) {
-                       const Tensor sum =
-                           partial ? reduced(dy, *group, comm::ReduceOp::sum(), gradient_of(label))
-                                   : dy;
+                       const Tensor sum = partial ? reduced_gradient(dy, *group, label) : dy;
                        dx.set(0, scaled(sum, factor));
                      });
 }
@@ -119,8 +139,7 @@ Tensor all_gather(const Tensor& x, const CommunicatorPtr& group, std::int64_t di
   const Tensor y = gathered(x, *group, along, label);
   if (!call.recording()) return y;
   return call.record(y, [group, along, partial, label](const Tensor& dy, InputGradients& dx) {
-    dx.set(0, partial ? scattered(dy, *group, along, comm::ReduceOp::sum(), gradient_of(label))
-                      : own_part(dy, *group, along));
+    dx.set(0, partial ? scattered_gradient(dy, *group, along, label) : own_part(dy, *group, along));
   });
 }
 
@@ -135,7 +154,7 @@ Tensor reduce_scatter(const Tensor& x, const CommunicatorPtr& group, std::int64_
   const double factor = factor_of("reduce_scatter", reduction, group->size());
   return call.record(scattered(x, *group, along, reduction, label),
                      [group, along, factor, label](const Tensor& dy, InputGradients& dx) {
-                       dx.set(0, scaled(gathered(dy, *group, along, gradient_of(label)), factor));
+                       dx.set(0, scaled(gathered_gradient(dy, *group, along, label), factor));
                      });
 }
 
@@ -151,8 +170,7 @@ Tensor broadcast(const Tensor& x, const CommunicatorPtr& group, int root, Result
   }
   if (!call.recording()) return y;
   return call.record(y, [group, root, partial, label](const Tensor& dy, InputGradients& dx) {
-    const Tensor sum =
-        partial ? reduced(dy, *group, comm::ReduceOp::sum(), gradient_of(label)) : dy;
+    const Tensor sum = partial ? reduced_gradient(dy, *group, label) : dy;
     dx.set(0, group->rank() == root ? sum : zeros(dy.shape(), dy.options()));
   });
 }
@@ -163,7 +181,7 @@ Tensor copy_to_group(const Tensor& x, const CommunicatorPtr& group) {
   if (!call.recording()) return x;
   const std::string label = label_of("copy_to_group", x, *group, true);
   return call.record(x.detach(), [group, label](const Tensor& dy, InputGradients& dx) {
-    dx.set(0, reduced(dy, *group, comm::ReduceOp::sum(), gradient_of(label)));
+    dx.set(0, reduced_gradient(dy, *group, label));
   });
 }
 
@@ -175,7 +193,7 @@ Tensor shard(const Tensor& x, const CommunicatorPtr& group, std::int64_t dim) {
   if (!call.recording()) return part;
   const std::string label = label_of(name_along("shard", along), x, *group, true);
   return call.record(part, [group, along, label](const Tensor& dy, InputGradients& dx) {
-    dx.set(0, gathered(dy, *group, along, gradient_of(label)));
+    dx.set(0, gathered_gradient(dy, *group, along, label));
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep::parallel {
@@ -29,5 +30,15 @@ class GradientUnit {
   Tensor unit_;
   const Tensor* before_;
 };
+
+/// What ranks exchange of a gradient, whatever the units of each: this rank's own in, its own out.
+/// In wide dtype: what is multiplied by a unit may be beyond f16.
+template <class Exchange>
+Tensor exchanged_gradient(const Tensor& own, const Exchange& exchange) {
+  if (!GradientUnit::current()) return exchange(own);
+  const Tensor wide = size_of(own.dtype()) < size_of(DType::f32) ? own.to(DType::f32) : own;
+  const Tensor unit = GradientUnit::current()->to(wide.dtype());
+  return (exchange(wide * unit) / unit).to(own.dtype());
+}
 
 }  // namespace lockstep::parallel

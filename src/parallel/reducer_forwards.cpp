@@ -99,6 +99,16 @@ void Reducer::leave_local_as_captured() {
   });
   recording->after_launch([set, left] { set(*left); });
   recording->when_abandoned([set, before = Marks(is_local_, begun_)] { set(before); });
+  if (!options_.frees_buckets) return;
+  recording->refuse_if([self]() -> std::string {
+    const auto reducer = self.lock();
+    return reducer && (*reducer)->has_accumulated()
+               ? "it leaves gradients that backwards under no_sync() have added up, in buckets "
+                 "that "
+                 "come and go (zero_stage 2): let it have all backwards between two updates, or "
+                 "give zero_stage 1"
+               : "";
+  });
 }
 
 Accumulated Reducer::accumulated() const {

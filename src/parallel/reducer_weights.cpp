@@ -92,6 +92,12 @@ void Reducer::join_recording_with_weights() {
     recording->refuse(
         "backwards with weights began outside of it to add up gradients: let it have all "
         "backwards between two updates");
+  recording->require([self = std::weak_ptr<Reducer*>(self_)]() -> std::string {
+    const auto reducer = self.lock();
+    return reducer && (*reducer)->accumulated_weight_.defined() && (*reducer)->has_contributions()
+               ? "backwards with weights have begun outside of it to add up gradients"
+               : "";
+  });
   struct Weights {
     Tensor accumulated, unit;
   };
@@ -110,12 +116,15 @@ void Reducer::join_recording_with_weights() {
   recording->after_launch([set, left] { set(*left); });
 }
 
+/// Whether there is anything that a backward would add to.
+bool Reducer::has_contributions() const {
+  if (tree_) return tree_->count() > 0;
+  return std::ranges::any_of(leaves_, [](const auto& leaf) { return leaf->has_contributions(); });
+}
+
 /// Before a backward.
 void Reducer::check_weights_fit(bool is_weighted) {
-  const bool accumulates = tree_ ? tree_->count() > 0
-                                 : std::ranges::any_of(
-                                       leaves_, &autograd::LeafNode::has_contributions,
-                                       [](const auto& leaf) -> const auto& { return *leaf; });
+  const bool accumulates = has_contributions();
   if (!accumulates) {  // the gradients were cleared
     accumulated_weight_ = unit_ = Tensor();
     is_local_.assign(leaves_.size(), false);

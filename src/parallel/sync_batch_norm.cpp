@@ -42,13 +42,10 @@ Tensor awaited(TensorWork work, const std::shared_ptr<StepTimes>& step) {
 /// Sums of gradients over all ranks, in this rank's unit.
 Tensor sum_over_ranks(const Tensor& own, Communicator& group, const std::string& label,
                       const std::shared_ptr<StepTimes>& step) {
-  const auto sum = [&](const Tensor& sums) {
+  return exchanged_gradient(own, [&](const Tensor& sums) {
     return awaited(all_reduce_async(sums, group, comm::ReduceOp::sum(), "gradient of " + label),
                    step);
-  };
-  if (!GradientUnit::current()) return sum(own);
-  const Tensor unit = GradientUnit::current()->to(own.dtype());
-  return sum(own * unit) / unit;
+  });
 }
 
 /// Moments of the whole batch, [C].

@@ -68,19 +68,16 @@ bool StepRecording::writes_to(const void* memory, std::size_t bytes) const {
   return next != made_.begin() && std::prev(next)->second > begin;
 }
 
-void StepRecording::note_read(const void* memory, const IntrusivePtr<RefCounted>& array,
-                              std::string_view reader, const Shape& shape) {
-  if (!has_made(memory) && met_reads_.insert(array.get()).second)
-    read_.push_back({array, std::string(reader), shape});
+std::string StepRecording::lost_read() const {
+  const std::string lost = read_.lost();
+  return lost.empty() ? lost : lost + " is gone since it was captured";
 }
 
-std::string StepRecording::lost_read() const {
-  const auto lost = std::ranges::find_if(read_, [this](const ForeignRead& read) {
-    return read.array->use_count() == 1 && !watched_.contains(read.array.get());
-  });
-  if (lost == read_.end()) return {};
-  return detail::concat("a tensor of shape ", lost->shape, " that ", lost->reader,
-                        " reads in the step, which did not make it, is gone since it was captured");
+std::string StepRecording::refusal() const {
+  if (!refusal_.empty()) return refusal_;
+  for (const Condition& condition : asked_at_return_)
+    if (std::string reason = condition(); !reason.empty()) return reason;
+  return {};
 }
 
 bool StepRecording::captures_collectives_of(std::string_view group) const {
@@ -92,9 +89,8 @@ bool StepRecording::captures_collectives_of(std::string_view group) const {
 
 std::string StepRecording::unmet_condition() const {
   if (std::string reason = launcher_->why_it_ended(); !reason.empty()) return reason;
-  for (const auto& array : written_)
-    if (array->use_count() == 1)
-      return "a tensor that the step wrote to is gone since it was captured";
+  for (const Keeper& array : written_)
+    if (!array.is_wanted()) return "a tensor that the step wrote to is gone since it was captured";
   if (std::string reason = lost_read(); !reason.empty()) return reason;
   for (const Condition& condition : conditions_)
     if (std::string reason = condition(); !reason.empty()) return reason;
@@ -120,12 +116,10 @@ void StepRecording::end() {
 void StepRecording::conclude(bool captured) {
   if (captured) {
     for (const Action& action : when_captured_) action();
-    std::erase_if(read_, [this](const auto& read) { return watched_.contains(read.array.get()); });
-    watched_.clear();
-    // What nobody else has now went with the step: none but launches know it.
-    const auto gone =
-        std::ranges::partition(written_, [](const auto& array) { return array->use_count() > 1; });
-    unnamed_.assign(gone.begin(), gone.end());
+    read_.give_up_watched();
+    // What nobody has now went with the step: none but launches know it.
+    const auto gone = std::ranges::partition(written_, &Keeper::is_wanted);
+    std::ranges::move(gone, std::back_inserter(unnamed_));
     written_.erase(gone.begin(), gone.end());
   } else {
     for (const Action& action : std::views::reverse(when_abandoned_)) action();

@@ -7,7 +7,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "lockstep/core/philox.hpp"
 #include "lockstep/core/shape.hpp"
 #include "lockstep/runtime/stream.hpp"
+#include "runtime/foreign_reads.hpp"
 #include "runtime/step_launcher.hpp"
 
 /// @file
@@ -109,18 +109,30 @@ class StepRecording {
   /// The step writes to an array (a Storage), which each launch does again. Of its own it need not
   /// say so.
   void note_write(const void* memory, const IntrusivePtr<RefCounted>& array) {
-    if (!has_made(memory) && meets(array.get())) written_.push_back(array);
+    if (!has_made(memory) && meets(array.get())) written_.emplace_back(array);
   }
   /// The step reads an array (a Storage), through a tensor of such a shape, which each launch does
-  /// again: it lives as long as the graph, and launches end when nobody else has it any more.
+  /// again: it lives as long as the graph, and launches end when nobody has it any more.
   void note_read(const void* memory, const IntrusivePtr<RefCounted>& array, std::string_view reader,
-                 const Shape& shape);
+                 const Shape& shape) {
+    if (!has_made(memory)) read_.note(array, reader, shape);
+  }
   /// Of an array that is read somebody else says whether launches find it: a leaf, of its gradient.
-  void note_watched(const RefCounted* array) { watched_.insert(array); }
+  void note_watched(const RefCounted* array) { read_.note_watched(array); }
   /// What the step has read and nobody has any more: empty if there is nothing.
   std::string lost_read() const;
   /// The arrays that each launch writes to, each once. They live as long as the graph.
-  const std::vector<IntrusivePtr<RefCounted>>& written() const noexcept { return written_; }
+  const std::vector<Keeper>& written() const noexcept { return written_; }
+
+  /// What the step leaves in memory that it has allocated, until others replace it: a gradient.
+  struct Left {
+    const void* object;  // whose it is: `has_met` of graphs that replace it themselves
+    const void* memory;
+    std::size_t bytes;
+    std::function<bool()> is_there;
+  };
+  void note_left(Left left) { left_.push_back(std::move(left)); }
+  const std::vector<Left>& left() const noexcept { return left_; }
 
   /// Where the next draw of the calling thread's generator finds the place before it.
   const PhiloxState* random() const noexcept { return random_; }
@@ -135,7 +147,10 @@ class StepRecording {
   void refuse(std::string reason) {
     if (refusal_.empty()) refusal_ = std::move(reason);
   }
-  const std::string& refusal() const noexcept { return refusal_; }
+  /// The same where that is known when the step has returned.
+  void refuse_if(Condition condition) { asked_at_return_.push_back(std::move(condition)); }
+  /// Of a step that has returned: why no launch could do it; empty if one could.
+  std::string refusal() const;
   /// Says that what is missing may be there after one more eager step: memory, states.
   void suggest_another_try() noexcept { another_try_ = true; }
   bool wants_another_try() const noexcept { return another_try_; }
@@ -158,12 +173,6 @@ class StepRecording {
   void conclude(bool captured);
 
  private:
-  struct ForeignRead {
-    IntrusivePtr<RefCounted> array;
-    std::string reader;
-    Shape shape;
-  };
-
   StreamRef stream_;
   Allocator& memory_;
   PhiloxState* random_;
@@ -175,13 +184,13 @@ class StepRecording {
   std::vector<StreamRef> forks_, memory_streams_;
   std::set<const void*> met_;
   std::map<std::uintptr_t, std::uintptr_t> made_;  // begin and end of ranges that do not touch
-  std::vector<IntrusivePtr<RefCounted>> written_, unnamed_;
-  std::vector<ForeignRead> read_;
-  std::unordered_set<const RefCounted*> met_reads_, watched_;
+  std::vector<Keeper> written_, unnamed_;
+  ForeignReads read_;
+  std::vector<Left> left_;
   std::map<const void*, std::shared_ptr<void>> parts_;
   std::vector<Action> before_, after_, at_end_, when_captured_, when_abandoned_;
   std::vector<std::function<void(const std::string&)>> when_launch_fails_;
-  std::vector<Condition> conditions_;
+  std::vector<Condition> conditions_, asked_at_return_;
 
   static inline constinit thread_local StepRecording* current_ = nullptr;
 };

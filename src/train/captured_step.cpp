@@ -115,14 +115,20 @@ void StepDevice::reclaim() {
   });
 }
 
-void StepDevice::end_graphs_that_write_to(const std::unordered_set<RefCounted*>& kept) const {
+std::string StepDevice::marks_of_writers(const std::unordered_set<RefCounted*>& kept) const {
+  std::string marks(graphs.size(), '0');
   for (RefCounted* const each : kept) {
     const auto& array = static_cast<const Storage&>(*each);
-    if (array.device() != device || array.holds_gradient()) continue;  // which steps make anew
-    for (const StepRecording* const graph : graphs)
-      if (graph->writes_to(array.data(), array.bytes()))
-        graph->launcher()->end(std::string(memory_was_taken));
+    if (array.device() != device) continue;
+    for (std::size_t i = 0; i < graphs.size(); ++i)
+      if (graphs[i]->writes_to(array.data(), array.bytes())) marks[i] = '1';
   }
+  return marks;
+}
+
+void StepDevice::end_graphs(std::string_view marks) const {
+  for (std::size_t i = 0; i < graphs.size() && i < marks.size(); ++i)
+    if (marks[i] == '1') graphs[i]->launcher()->end(std::string(memory_was_taken));
 }
 
 StepDevice::~StepDevice() {
@@ -180,17 +186,15 @@ std::vector<Tensor> CapturedStep::rehearse(std::span<const Tensor> inputs) {
   } catch (const OutOfMemory& error) {
     // Calls without that memory have fitted; this one cannot be made again.
     reason_ = detail::concat("there is no memory for a graph: ", error.what());
-    give_up_memory();
+    lacks_memory_ = true;
     throw;
   }
 }
 
-/// Eager calls may need it.
-void CapturedStep::give_up_memory() {
+void CapturedStep::give_up_graph() noexcept {
+  drop_graph();
   inputs_ = {};
-  if (!device_.graphs.empty()) return;
-  device_.wait();
-  device_.pool.release_aside();
+  calls_ = std::min(calls_, warm_up_ - 1);
 }
 
 std::vector<Tensor> CapturedStep::run_in_graph_memory(std::span<const Tensor> inputs) {
@@ -198,7 +202,7 @@ std::vector<Tensor> CapturedStep::run_in_graph_memory(std::span<const Tensor> in
   if (inputs_.empty()) inputs_.make_like(inputs);
   inputs_.take_in(inputs);
   const JoinedStream joined_at_its_end(device_.stream);  // where it returns memory of the graphs
-  const StepRehearsal rehearsal(device_.device, device_.pool);
+  StepRehearsal rehearsal(device_.device, device_.pool);
   const autograd::ReadNotesGuard noted(true);  // results that the step did not make, too
   std::vector<Tensor> results;
   {
@@ -209,32 +213,55 @@ std::vector<Tensor> CapturedStep::run_in_graph_memory(std::span<const Tensor> in
   std::vector<Tensor> copies = copies_of(results);
   results.clear();
   refusal_ = rehearsal.refusal();
-  device_.end_graphs_that_write_to(rehearsal.made());
+  rehearsal.end();
+  end_graphs_of_taken_memory(rehearsal.made());
   return copies;
+}
+
+/// Ends graphs that write to what a rehearsal has made and the program keeps; where ranks agree,
+/// on all of them those that one has to end, for each has memory of its own.
+void CapturedStep::end_graphs_of_taken_memory(const std::unordered_set<RefCounted*>& kept) const {
+  if (device_.graphs.empty()) return;
+  const std::string own = device_.marks_of_writers(kept);
+  if (!must_agree()) return device_.end_graphs(own);
+  for (const std::string& marks :
+       comm::all_gather_bytes(*group_, own, "which captured steps lost their memory"))
+    device_.end_graphs(marks);
+}
+
+/// Graphs of other forms do not overwrite what this one leaves, as long as it is there, unless they
+/// replace it themselves. Where ranks agree none does, wherever their memory lies.
+void CapturedStep::spare_what_it_leaves() const {
+  for (const StepRecording::Left& left : recording_->left())
+    for (StepRecording* const graph : device_.graphs)
+      if (!graph->has_met(left.object) &&
+          (must_agree() || graph->writes_to(left.memory, left.bytes)))
+        graph->require(
+            [is_there = left.is_there] { return std::string(is_there() ? memory_was_taken : ""); });
 }
 
 std::vector<Tensor> CapturedStep::capture(std::span<const Tensor> inputs) {
   using Collectives = StepRecording::Collectives;
-  bool try_again = false;
-  std::string failure;
+  Outcome outcome;
   // Within the capture NCCL may exchange with the other ranks on the host, for as long as it takes
   // them to come there: none begins before all have found out that they can capture.
-  if (must_agree()) failure = attempt(inputs, Collectives::left_out, try_again);
-  if (failure.empty())
-    failure =
-        attempt(inputs, must_agree() ? Collectives::captured : Collectives::refused, try_again);
-  if (failure.empty()) return launch();
-  if (try_again && ++tries_ < most_tries) return rehearse(inputs);
-  reason_ = failure;
+  if (must_agree()) outcome = attempt(inputs, Collectives::left_out);
+  if (outcome.failure.empty())
+    outcome = attempt(inputs, must_agree() ? Collectives::captured : Collectives::refused);
+  if (outcome.failure.empty()) return launch();
+  if (outcome.try_again && !outcome.cannot_repeat && ++tries_ < most_tries) return rehearse(inputs);
+  reason_ = outcome.failure;
+  LOCKSTEP_CHECK(!outcome.cannot_repeat, InvalidArgument,
+                 "a captured step cannot be made again eagerly: ", reason_,
+                 ". Make what goes from call to call an input and a result");
   return detached(step_(inputs));
 }
 
 /// Captures the step, and keeps the graph if that succeeds on all ranks, and nothing is left out.
-/// @param try_again whether any rank wants to. @return why it failed, or nothing.
-std::string CapturedStep::attempt(std::span<const Tensor> inputs,
-                                  StepRecording::Collectives collectives, bool& try_again) {
+CapturedStep::Outcome CapturedStep::attempt(std::span<const Tensor> inputs,
+                                            StepRecording::Collectives collectives) {
   // What the step has kept of the call before may read the inputs of that.
-  if (!refusal_.empty()) return agree(refusal_, try_again);
+  if (!refusal_.empty()) return agree({.failure = refusal_});
   inputs_.take_in(inputs);
   // Blocks that wait for streams are free by then; a capture could not ask for that.
   wait_at_gates();  // nor for a collective that it did not begin
@@ -243,10 +270,10 @@ std::string CapturedStep::attempt(std::span<const Tensor> inputs,
   wait_at_gates();  // which has ended now, and is waited for no more
   device_.pool.memory().trim(~std::size_t{0});
   if (!random_) random_ = Storage::allocate(sizeof(PhiloxState), device_.device);
-  std::string failure;
   const auto conclude = [&](bool keeps) {
     if (keeps) {
       recording_->conclude(true);
+      spare_what_it_leaves();
       device_.graphs.push_back(recording_.get());
       device_.reclaim();  // what was kept for a capture that fails
       return;
@@ -256,23 +283,22 @@ std::string CapturedStep::attempt(std::span<const Tensor> inputs,
     drop_graph();
   };
   const bool is_tried_only = collectives == StepRecording::Collectives::left_out;
-  std::string lost;
+  Outcome outcome;
   try {
-    failure = record(collectives);
+    outcome.failure = record(collectives);
+    outcome.try_again = recording_->wants_another_try();
     // A launch would still find it, which is held for that: the only one.
-    if (is_tried_only || !failure.empty()) lost = recording_->lost_read();
-    failure = agree(failure.empty() ? lost : failure, try_again);
+    const std::string lost = recording_->lost_read();
+    outcome.cannot_repeat = !lost.empty();
+    if (outcome.cannot_repeat && (is_tried_only || !outcome.failure.empty()))
+      outcome.failure = lost;
+    outcome = agree(std::move(outcome));
   } catch (...) {
     conclude(false);
     throw;
   }
-  conclude(failure.empty() && !is_tried_only);
-  if (!lost.empty()) {
-    reason_ = lost;
-    LOCKSTEP_THROW(InvalidArgument, "a captured step cannot be made again eagerly: ", lost,
-                   ". Make what goes from call to call an input and a result");
-  }
-  return failure;
+  conclude(outcome.failure.empty() && !is_tried_only);
+  return outcome;
 }
 
 /// Captures the step. @return why that failed, or nothing.
@@ -316,6 +342,7 @@ std::string CapturedStep::run_captured() {
   const PhiloxState place = default_generator().state();
   try {
     results_ = detached(step_(inputs_.tensors()));
+    own_results();
     failure = recording_->refusal();
   } catch (...) {
     failure = current_message();
@@ -333,23 +360,42 @@ std::string CapturedStep::run_captured() {
   return failure;
 }
 
+/// Results that the step has not made become copies, which launches make: else whoever has a
+/// result would have what they read.
+void CapturedStep::own_results() {
+  for (Tensor& result : results_) {
+    if (!result.defined() || result.device() != device_.device) continue;
+    if (result.numel() > 0 && !recording_->has_made(result.impl().storage->data()))
+      result = result.clone();
+    kept_results_.emplace_back(result.impl().storage, 1);
+  }
+}
+
 bool CapturedStep::must_agree() const {
   return group_ && group_->size() > 1 && !device_.device.is_cpu();
 }
 
-/// NCCL wants all ranks to replay, or none. @param try_again whether any of them wants to.
-std::string CapturedStep::agree(const std::string& own, bool& try_again) const {
-  try_again = recording_ && recording_->wants_another_try();
-  if (!must_agree()) return own;
-  const auto all =
-      comm::all_gather_bytes(*group_, (try_again ? "m" : " ") + own, "whether a step was captured");
-  std::string failure;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    try_again |= all[rank].starts_with('m');
-    if (failure.empty() && all[rank].size() > 1)
-      failure = detail::concat("rank ", rank, ": ", all[rank].substr(1));
+/// NCCL wants all ranks to replay, or none: none has succeeded where one has not, and where one
+/// cannot make its call again, none does.
+CapturedStep::Outcome CapturedStep::agree(Outcome own) const {
+  if (!must_agree()) {
+    own.cannot_repeat &= !own.failure.empty();
+    return own;
   }
-  return failure;
+  std::string told = own.try_again ? "m" : " ";
+  told += own.cannot_repeat ? "l" : " ";
+  const auto all =
+      comm::all_gather_bytes(*group_, told + own.failure, "whether a step was captured");
+  Outcome outcome;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    outcome.try_again |= all[rank][0] == 'm';
+    const bool counts_more = all[rank][1] == 'l' && all[rank].size() > 2 && !outcome.cannot_repeat;
+    outcome.cannot_repeat |= all[rank][1] == 'l';
+    if (counts_more || (outcome.failure.empty() && all[rank].size() > 2))
+      outcome.failure = detail::concat("rank ", rank, ": ", all[rank].substr(2));
+  }
+  outcome.cannot_repeat &= !outcome.failure.empty();
+  return outcome;
 }
 
 std::vector<Tensor> CapturedStep::launch() {
@@ -365,8 +411,8 @@ std::vector<Tensor> CapturedStep::launch() {
     place.offset += recording_->draws();
     generator.set_state(place);
   }
-  for (const auto& array : recording_->written()) {
-    auto& written = static_cast<Storage&>(*array);
+  for (const Keeper& array : recording_->written()) {
+    auto& written = static_cast<Storage&>(*array.get());
     wait_for_reads(written);
     written.bump_version();
   }
@@ -388,6 +434,7 @@ std::vector<Tensor> CapturedStep::launch() {
 void CapturedStep::drop_graph() noexcept {
   std::erase(device_.graphs, recording_.get());
   recording_.reset();
+  kept_results_.clear();
   results_.clear();
 }
 

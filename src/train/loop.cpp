@@ -119,19 +119,23 @@ void Loop::State::resume(const Loop& loop, std::int64_t epoch_steps) {
 std::optional<std::int64_t> Loop::State::load() {
   if (options.resume_from.empty())
     return options.resume ? checkpoints->load_newest() : std::nullopt;
-  std::string from = group->rank() == 0 ? place_of(options.resume_from) : "";
+  const bool is_first = group->rank() == 0;
   const bool has_begun =
-      !from.empty() && options.resume && resumed_from(options.checkpoint_dir) == from;
+      is_first && options.resume && has_begun_with(options.resume_from, options.checkpoint_dir);
   if (has_begun)
     LOCKSTEP_LOG(warning, "the run of ", options.checkpoint_dir.string(), " began with ",
                  options.resume_from.string(),
                  " before, and goes on from its own newest checkpoint; to begin there again, give "
                  "another checkpoint_dir");
-  from = comm::broadcast_bytes(*group, from, 0, "what the run is resumed from");
   if (comm::broadcast_scalar(*group, std::int64_t{has_begun}, 0, "whether it was before"))
     return checkpoints->load_newest();
+  std::string from = is_first ? place_of(options.resume_from) : "";
+  std::string name = is_first ? name_of(options.resume_from) : "";
+  from = comm::broadcast_bytes(*group, from, 0, "what the run is resumed from");
+  name = comm::broadcast_bytes(*group, name, 0, "the name of what the run is resumed from");
   const std::int64_t step = checkpoints->load(options.resume_from);
   progress.resumed_from = from;
+  progress.resumed_by = name;
   // Snapshots in memory are asked for where the folder says what the run began with.
   if (options.checkpoints.snapshot_every > 0) checkpoints->save(step);
   return step;
@@ -200,6 +204,17 @@ void Loop::start(std::optional<std::int64_t> epoch_steps) {
   if (evaluate && state.progress.is_due) state.evaluate_and_save(*this);
   comm::note_step(steps());
   state.report.restart();
+}
+
+void Loop::begin_epoch() {
+  State& state = *state_;
+  LoopProgress& progress = state.progress;
+  if (progress.step == 0 || progress.ends_epoch) return;
+  progress.end_epoch();
+  progress.set_length(state.options, progress.epoch_steps);
+  progress.is_due = evaluate != nullptr;
+  state.saved = -1;
+  if (progress.is_due) state.evaluate_and_save(*this);
 }
 
 bool Loop::goes_on() const noexcept {

@@ -26,7 +26,11 @@ void LoopProgress::add_step(const LoopOptions& options, bool is_last_of_epoch, b
   ends_epoch = is_last_of_epoch;
   is_due = evaluates && (ends_epoch || step == length ||
                          (options.eval_every > 0 && step % options.eval_every == 0));
-  if (!ends_epoch) return;
+  if (ends_epoch) end_epoch();
+}
+
+void LoopProgress::end_epoch() {
+  ends_epoch = true;
   ++epochs;
   epoch_begin = step;
 }
@@ -34,7 +38,7 @@ void LoopProgress::add_step(const LoopOptions& options, bool is_last_of_epoch, b
 namespace {
 
 /// What a checkpoint says. @throws CorruptData, io::FileError.
-std::string told_by(const std::filesystem::path& checkpoint) {
+LoopProgress told_by(const std::filesystem::path& checkpoint) {
   const std::string text =
       checkpoint::read_state_text(checkpoint, checkpoint::read_manifest(checkpoint));
   const auto state =
@@ -42,17 +46,11 @@ std::string told_by(const std::filesystem::path& checkpoint) {
   LoopProgress progress;
   if (const auto loop = state.shared.find("loop"); loop != state.shared.end())
     state_of(progress).load(loop->second);
-  return progress.resumed_from;
+  return progress;
 }
 
-}  // namespace
-
 // A path has any bytes, and a value UTF-8: what is not ASCII is told in hexadecimal digits.
-std::string place_of(const std::filesystem::path& checkpoint) {
-  std::error_code unknown;  // told by the load
-  const std::filesystem::path whole = std::filesystem::absolute(checkpoint, unknown);
-  std::filesystem::path place = std::filesystem::weakly_canonical(whole, unknown);
-  if (place.empty()) place = whole.lexically_normal();
+std::string text_of(std::filesystem::path place) {
   if (!place.has_filename()) place = place.parent_path();
   constexpr const char* digits = "0123456789ABCDEF";
   std::string text;
@@ -66,7 +64,13 @@ std::string place_of(const std::filesystem::path& checkpoint) {
   return text;
 }
 
-std::string resumed_from(const std::filesystem::path& folder) try {
+std::filesystem::path absolute_of(const std::filesystem::path& checkpoint) {
+  std::error_code unknown;  // told by the load
+  return std::filesystem::absolute(checkpoint, unknown).lexically_normal();
+}
+
+/// Of the newest checkpoint of a folder that can be read.
+LoopProgress newest_progress_in(const std::filesystem::path& folder) try {
   for (const auto& found : checkpoint::in_order_of_trial(folder)) try {
       return told_by(found.path);
     } catch (const Error&) {  // told when it is loaded, and the one before is tried
@@ -74,6 +78,26 @@ std::string resumed_from(const std::filesystem::path& folder) try {
   return {};
 } catch (const Error&) {  // told when they are looked for
   return {};
+}
+
+}  // namespace
+
+std::string place_of(const std::filesystem::path& checkpoint) {
+  std::error_code unknown;  // told by the load
+  const std::filesystem::path place =
+      std::filesystem::weakly_canonical(std::filesystem::absolute(checkpoint, unknown), unknown);
+  return text_of(place.empty() ? absolute_of(checkpoint) : place);
+}
+
+std::string name_of(const std::filesystem::path& checkpoint) {
+  return text_of(absolute_of(checkpoint));
+}
+
+bool has_begun_with(const std::filesystem::path& checkpoint, const std::filesystem::path& folder) {
+  const std::string place = place_of(checkpoint);
+  if (place.empty()) return false;
+  const LoopProgress progress = newest_progress_in(folder);
+  return progress.resumed_from == place || progress.resumed_by == name_of(checkpoint);
 }
 
 checkpoint::ValueState state_of(LoopProgress& progress) {
@@ -86,6 +110,7 @@ checkpoint::ValueState state_of(LoopProgress& progress) {
                                           {"epoch_steps", progress.epoch_steps}};
                 if (!progress.resumed_from.empty())
                   values.set("resumed_from", progress.resumed_from);
+                if (!progress.resumed_by.empty()) values.set("resumed_by", progress.resumed_by);
                 if (!progress.evaluation) return values;
                 values.set("evaluated_step", progress.evaluation->step);
                 values.set("metric", progress.evaluation->metric);
@@ -101,6 +126,9 @@ checkpoint::ValueState state_of(LoopProgress& progress) {
                 progress.resumed_from = values.contains("resumed_from")
                                             ? values.get<std::string>("resumed_from")
                                             : std::string();
+                progress.resumed_by = values.contains("resumed_by")
+                                          ? values.get<std::string>("resumed_by")
+                                          : std::string();
                 progress.evaluation.reset();
                 if (!values.contains("metric")) return;
                 progress.evaluation = {.step = values.get<std::int64_t>("evaluated_step"),

@@ -23,13 +23,16 @@ struct LoopProgress {
   bool ends_epoch = false;                    ///< the last step did
   bool is_due = false;                        ///< an evaluation after the last step
   std::optional<Evaluation> evaluation = {};  ///< the last
-  std::string resumed_from = {};              ///< LoopOptions::resume_from of its first start
+  std::string resumed_from = {};              ///< place_of(resume_from) of its first start
+  std::string resumed_by = {};                ///< name_of(resume_from) of its first start
 
   /// Says how long the run is. Where batches have another size than before, nobody knows how many
   /// are left of the epoch: its end counts, as `add_step` hears of it.
   void set_length(const LoopOptions& options, std::int64_t steps_of_epoch);
   /// Counts a step.
   void add_step(const LoopOptions& options, bool is_last_of_epoch, bool evaluates);
+  /// Counts an epoch, which has ended with the last step.
+  void end_epoch();
   /// Whether there are steps left.
   bool goes_on(const LoopOptions& options) const noexcept {
     return step < length && (options.epochs == 0 || epochs < options.epochs);
@@ -42,9 +45,11 @@ checkpoint::ValueState state_of(LoopProgress& progress);
 /// Where a checkpoint lies or lay, from wherever it was given, in characters that values may have;
 /// empty if nobody knows.
 std::string place_of(const std::filesystem::path& checkpoint);
+/// The same of how it is called, whatever links in that lead to.
+std::string name_of(const std::filesystem::path& checkpoint);
 
-/// The place of the `resume_from` that a run began with, by the newest checkpoint in its folder
-/// that can be read; empty if it began with none, or there is no such checkpoint.
-std::string resumed_from(const std::filesystem::path& folder);
+/// Whether a run began with this `resume_from`, by the newest checkpoint in its folder that can be
+/// read: with what is in that place, or has that name.
+bool has_begun_with(const std::filesystem::path& checkpoint, const std::filesystem::path& folder);
 
 }  // namespace lockstep::train

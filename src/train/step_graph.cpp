@@ -59,6 +59,13 @@ struct StepGraph::State {
     return shapes.back().get();
   }
 
+  /// Of all shapes: there is too little for another one, whose eager calls may need it.
+  void give_up_memory() {
+    for (const auto& shape : shapes) shape->give_up_graph();
+    device->wait();
+    device->pool.release_aside();
+  }
+
   std::vector<Tensor> call(std::span<const Tensor> inputs) {
     replayed = false;
     if (StepRecording::current()) return train::detached(step(inputs));  // a part of another
@@ -76,10 +83,12 @@ struct StepGraph::State {
       return fall_back(inputs, "graphs are kept for " + std::to_string(shapes.size()) +
                                    " shapes of inputs already; raise max_shapes");
     std::vector<Tensor> results;
+    const bool ran_eagerly = !shape->reason().empty();
     try {
       device->begin_call();
       results = shape->call(inputs);
     } catch (...) {
+      if (!ran_eagerly && shape->lacks_memory()) give_up_memory();
       // Nothing has run with these inputs, and nothing is known of them.
       if (shapes.size() > known && shape->reason().empty()) shapes.pop_back();
       throw;

@@ -1,12 +1,17 @@
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <span>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
 #include "checkpoint/thread_job.hpp"
+#include "lockstep/io/crc32c.hpp"
 #include "lockstep/lockstep.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -103,6 +108,25 @@ TEST_F(HostileFolder, DeepOrHugeManifestsAreRefused) {
   }
   fs::resize_file(folder / "run/step-9/manifest.json", std::uintmax_t{1} << 40);
   EXPECT_EQ(load(), 1);
+}
+
+// Of a later lockstep, which others of the folder have nothing to do with.
+TEST_F(HostileFolder, ACheckpointOfAnotherVersionLeavesTheOthersToBeListedAndPruned) {
+  for (const std::int64_t step : {2, 3}) save(step);
+  const fs::path manifest = folder / "run/step-2/manifest.json";
+  auto json = nlohmann::ordered_json::parse(read_file(manifest));
+  json.erase("crc32c");
+  json["format_version"] = 99;
+  const std::string text = json.dump();
+  char checksum[9] = {};
+  std::snprintf(checksum, sizeof checksum, "%08x", io::crc32c(std::as_bytes(std::span(text))));
+  json["crc32c"] = checksum;
+  folder.write("run/step-2/manifest.json", json.dump(1) + "\n");
+  EXPECT_THROW(checkpoint::verify(folder / "run/step-2"), Unsupported);
+  EXPECT_FALSE(checkpoint::is_known_damaged(folder / "run/step-2"));
+  EXPECT_FALSE(checkpoint::best(folder / "run").has_value());
+  checkpoint::prune(folder / "run", 1);
+  EXPECT_THAT(testing::steps_in(folder / "run"), ElementsAre(3));
 }
 
 TEST_F(HostileFolder, TheBestIsNotWhatASaveHasReplaced) {

@@ -303,18 +303,6 @@ TEST(RunFolder, SaysHowManyCheckpointsCannotBeLoaded) {
   });
 }
 
-TEST(RunFolder, ThatAnotherGenerationHasTakenIsLeftAlone) {
-  const testing::TemporaryFolder folder;
-  with_manager(folder, [&](Manager& manager, std::int64_t& /*value*/) {
-    manager.save(1);
-    folder.write("run/.lock", "generation 5 process 1 host b run abc\n");
-    manager.save(2);
-    EXPECT_THAT(manager.error(), ::testing::HasSubstr("was taken by generation 5 of the run, and "
-                                                      "this is 1"));
-    EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::ElementsAre(1));
-  });
-}
-
 TEST(RunFolder, GetsNoCheckpointOnceAFailureIsKnownThatNobodyWasTold) {
   const testing::TemporaryFolder folder;
   with_manager(folder, [&](Manager& manager, std::int64_t& /*value*/) {

@@ -168,6 +168,64 @@ TEST(Optimizer, BeginsTheAdamWOfMuonAnew) {
   EXPECT_FALSE(optimizer.parameter_states()[0].state[0].defined());
 }
 
+/// Six steps of two parameters, of which the second one is trained from the fourth on: it is in a
+/// group from the beginning, but has no gradients, or is added then.
+template <class Kind, class... Rest>
+NamedTensors with_a_group_added(bool adds, const Rest&... rest) {
+  const Tensor a = full({4, 4}, 1.0).set_requires_grad();
+  const Tensor b = full({4, 4}, 2.0).set_requires_grad();
+  using Options = typename Kind::Options;
+  const optim::ParameterGroup<Options> first{NamedTensors{{"a", a}}, Options{.lr = 0.1}};
+  const optim::ParameterGroup<Options> second{NamedTensors{{"b", b}}, Options{.lr = 0.01}};
+  typename Kind::Groups groups{first};
+  if (!adds) groups.push_back(second);
+  Kind optimizer(groups, rest...);
+  for (int i = 0; i < 6; ++i) {
+    if (adds && i == 3) optimizer.add_param_group(second);
+    Tensor(a).set_grad(a.detach() + toward[i % 3]);
+    if (i >= 3) Tensor(b).set_grad(b.detach() - toward[i % 3]);
+    optimizer.step();
+  }
+  NamedTensors all = optimizer.state_dict();
+  all.emplace_back("a", a.detach());
+  all.emplace_back("b", b.detach());
+  return all;
+}
+
+template <class Kind>
+void expect_group_added_goes_on_as_one_from_the_beginning() {
+  const NamedTensors added = with_a_group_added<Kind>(true);
+  const NamedTensors there = with_a_group_added<Kind>(false);
+  ASSERT_EQ(added.size(), there.size());
+  for (std::size_t i = 0; i < added.size(); ++i) {
+    EXPECT_EQ(added[i].first, there[i].first);
+    EXPECT_TRUE(equal(added[i].second, there[i].second)) << added[i].first;
+  }
+}
+
+TEST(Optimizer, TakesAGroupBetweenSteps) {
+  expect_group_added_goes_on_as_one_from_the_beginning<optim::AdamW>();
+  expect_group_added_goes_on_as_one_from_the_beginning<optim::SGD>();
+  expect_group_added_goes_on_as_one_from_the_beginning<optim::LAMB>();
+  expect_group_added_goes_on_as_one_from_the_beginning<optim::Muon>();
+}
+
+TEST(Optimizer, TakesAWholeGroupOrNothing) {
+  const Tensor a = ones({2}).set_requires_grad(), b = ones({2}).set_requires_grad();
+  optim::AdamW optimizer({{{a}, {.lr = 0.1}}});
+  EXPECT_THROW(optimizer.add_param_group({{b}, {.lr = -1}}), InvalidArgument);
+  EXPECT_THROW(optimizer.add_param_group({{b, a}, {.lr = 0.2}}), InvalidArgument);
+  EXPECT_THROW(optimizer.add_param_group({{b, b * 2.0}, {.lr = 0.2}}), InvalidArgument);
+  EXPECT_EQ(optimizer.group_count(), 1U);
+  EXPECT_EQ(optimizer.parameters().size(), 1U);
+  EXPECT_THROW(optimizer.options(1), InvalidArgument);
+  optim::LRScheduler scheduler(optimizer, optim::CosineAnnealingLR{.iterations = 2});
+  optimizer.add_param_group({{b}, {.lr = 0.2}});
+  scheduler.step();
+  EXPECT_NEAR(optimizer.lr(0), 0.05, 1e-12);
+  EXPECT_EQ(optimizer.lr(1), 0.2);  // the schedule was made for the groups before
+}
+
 TEST(Optimizer, CallsItsHooksWhenAStepIsDone) {
   const Tensor a = leaf({1.0}, {1.0});
   optim::SGD optimizer({a}, {.lr = 0.5});

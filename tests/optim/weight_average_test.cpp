@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/autograd/ops.hpp"
+#include "lockstep/nn/linear.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -88,6 +89,45 @@ TEST_P(WeightAverages, AreSwappedInForAWhile) {
     average.update();
     expect_all(average.state_dict()[0].second, 2.5);
   }
+}
+
+TEST_P(WeightAverages, GiveWayWhicheverEndsFirst) {
+  Tensor a = filled(1.0, small);
+  auto average = std::make_optional<WeightAverage>(std::vector{a}, optim::WeightAverageOptions{});
+  average->update();
+  a.fill_(3.0);
+  auto averaged = std::make_optional(average->swap_in());
+  expect_all(a, 1.0);
+  average.reset();
+  averaged.reset();
+  expect_all(a, 3.0);
+}
+
+TEST_P(WeightAverages, AreNotThoseOfAnother) {
+  Tensor a = filled(1.0, small);
+  WeightAverage average({a}), other({a}, {.decay = 0.5});
+  average.update();
+  other.update();
+  a.fill_(3.0);
+  {
+    const auto averaged = average.swap_in();
+    EXPECT_THROW(other.swap_in(), InvalidArgument);
+    EXPECT_THROW(other.update(), InvalidArgument);
+    EXPECT_THROW(other.check_not_swapped(), InvalidArgument);
+  }
+  expect_all(a, 3.0);
+  const auto averaged = other.swap_in();
+  expect_all(a, 1.0);
+}
+
+TEST(WeightAverage, KeepsValuesOffThatAreLoadedWhileItIsSwappedIn) {
+  const auto layer = nn::make<nn::Linear>(2, 2);
+  WeightAverage average(layer->named_parameters());
+  average.update();
+  const NamedTensors state = layer->state_dict();
+  const auto averaged = average.swap_in();
+  const std::string message = testing::refusal([&] { layer->load_state_dict(state); });
+  EXPECT_NE(message.find("weight: holds its average"), std::string::npos) << message;
 }
 
 // Such a step would be lost with swap_out().

@@ -97,7 +97,7 @@ TEST(CapturedBuffers, AreSentWhereACaptureFailedInTheMidstOfAStep) {
 enum class Captures { none, first, both_and_first_fails };
 
 /// Steps that begin outside of what is captured, but for those before `begin`.
-std::vector<double> train_with_parts_outside(Captures captures, int begin) {
+std::vector<double> train_with_parts_outside(Captures captures, int begin, bool fills = false) {
   std::vector<double> values;
   run_job(2, [&](const CommunicatorPtr& group) {
     const bool is_first = group->rank() == 0;
@@ -108,7 +108,7 @@ std::vector<double> train_with_parts_outside(Captures captures, int begin) {
       loss.backward();
       if (fails) static_cast<void>(loss.item());
       training.optimizer.step();
-      training.optimizer.zero_grad();
+      training.optimizer.zero_grad(!fills);
       return std::vector<Tensor>{};
     };
     StepGraph graph(end, {.group = group});
@@ -130,8 +130,9 @@ std::vector<double> train_with_parts_outside(Captures captures, int begin) {
 
 TEST(CapturedBuffers, AreSentByPartsOutsideAsTheLaunchBeforeLeftIt) {
   for (const int begin : {0, 6})
-    EXPECT_EQ(train_with_parts_outside(Captures::first, begin),
-              train_with_parts_outside(Captures::none, begin));
+    for (const bool fills : {false, true})
+      EXPECT_EQ(train_with_parts_outside(Captures::first, begin, fills),
+                train_with_parts_outside(Captures::none, begin, fills));
 }
 
 TEST(CapturedBuffers, AreSentByPartsOutsideWhereACaptureFailed) {

@@ -363,5 +363,61 @@ TEST(StepGraph, IsCapturedAnewForAParameterThatWasUnfrozen) {
   EXPECT_EQ(train(true), train(false));
 }
 
+// States that options there and back have dropped are others' memory.
+TEST(StepGraph, IsCapturedAnewWhereOptionsCameBackThatHadDroppedStates) {
+  const auto train = [](bool capture) {
+    Tensor weight = values({3}, 1).set_requires_grad();
+    const optim::SGDOptions heavy{.lr = 0.1, .momentum = 0.9};
+    optim::SGD optimizer({weight}, heavy);
+    const StepGraph::Step step = [&](In in) {
+      (in[0] * weight).sum().backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      return std::vector<Tensor>{};
+    };
+    StepGraph graph(step, {.num_warmup_iters = 1});
+    for (int i = 0; i < 12; ++i) {
+      if (i == 6) {
+        optimizer.set_options({.lr = 0.1});
+        optimizer.set_options(heavy);
+      }
+      const Tensor x = values({3}, i);
+      capture ? graph({x}) : step(std::array{x});
+    }
+    EXPECT_EQ(graph.replayed(), capture) << graph.fallback_reason();
+    return weight.to_vector<double>();
+  };
+  EXPECT_EQ(train(true), train(false));
+}
+
+TEST(StepGraph, IsCapturedAnewForAGroupThatWasAdded) {
+  const auto train = [](bool capture) {
+    const Tensor first = values({3}, 1).set_requires_grad();
+    const Tensor second = values({3}, 2).set_requires_grad();
+    optim::AdamW optimizer({{{first}, {.lr = 0.1}}});
+    const StepGraph::Step step = [&](In in) {
+      (in[0] * first * second).sum().backward();
+      optimizer.step();
+      Tensor(first).set_grad({});
+      Tensor(second).set_grad({});
+      return std::vector<Tensor>{};
+    };
+    StepGraph graph(step, {.num_warmup_iters = 1});
+    for (int i = 0; i < 20; ++i) {
+      if (i == 10) {
+        EXPECT_EQ(graph.replayed(), capture) << graph.fallback_reason();
+        optimizer.add_param_group({{second}, {.lr = 0.01}});
+      }
+      const Tensor x = values({3}, i);
+      capture ? graph({x}) : step(std::array{x});
+    }
+    EXPECT_EQ(graph.replayed(), capture) << graph.fallback_reason();
+    std::vector<double> all = first.to_vector<double>();
+    for (const double value : second.to_vector<double>()) all.push_back(value);
+    return all;
+  };
+  EXPECT_EQ(train(true), train(false));
+}
+
 }  // namespace
 }  // namespace lockstep::parallel::testing

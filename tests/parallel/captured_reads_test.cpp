@@ -192,6 +192,62 @@ TEST(CapturedReads, EndTheLaunchesWhereWhatTheyReadIsGone) {
   EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
 }
 
+// Whoever keeps it beside the program does so for launches: another graph, or the graph's results.
+TEST(CapturedReads, EndTheLaunchesOfAllWhoHaveReadWhatIsGone) {
+  Tensor table = values({4}, 3);
+  const StepGraph::Step product = [&](In in) { return std::vector{in[0] * table, table}; };
+  StepGraph graph(product), other(product);
+  const Tensor x = values({2, 4}, 1), y = values({3, 4}, 2);
+  std::vector<Tensor> held;
+  for (int round = 0; round < 3; ++round) {
+    table = values({4}, 4 + round);
+    for (int i = 0; i < 4; ++i)
+      for (const auto& [each, batch] : {std::pair(&graph, x), {&graph, y}, {&other, x}}) {
+        held = (*each)({batch});
+        EXPECT_EQ(held[0].to_vector<double>(), (batch * table).to_vector<double>());
+        EXPECT_EQ(held[1].to_vector<double>(), table.to_vector<double>());
+        if (i == 3) {
+          EXPECT_TRUE(each->replayed()) << each->fallback_reason();
+        }
+      }
+  }
+}
+
+TEST(CapturedReads, EndTheLaunchesWhereWhatTheyReadAndWriteIsGone) {
+  Tensor state = values({2, 4}, 3);
+  StepGraph graph([&](In in) {
+    state.add_(in[0]);
+    return std::vector{state * 2.0, state};
+  });
+  const Tensor x = values({2, 4}, 1);
+  Tensor expected = state.clone();
+  for (int i = 0; i < 12; ++i) {
+    if (i == 6) {
+      EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+      state = values({2, 4}, 5);
+      expected = state.clone();
+    }
+    expected.add_(x);
+    const std::vector<Tensor> results = graph({x});
+    EXPECT_EQ(results[0].to_vector<double>(), (expected * 2.0).to_vector<double>());
+    EXPECT_EQ(results[1].to_vector<double>(), expected.to_vector<double>());
+  }
+  EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+}
+
+// It is the first graph's, which has another result for each shape.
+TEST(CapturedReads, EndTheLaunchesWhereAnotherGraphsResultIsReplaced) {
+  Tensor sum;
+  StepGraph first([](In in) { return std::vector{in[0].sum(0)}; });
+  StepGraph second([&](In in) { return std::vector{in[0] * sum}; });
+  const Tensor scale = values({4}, 1);
+  for (int i = 0; i < 24; ++i) {
+    const Tensor x = values({i / 8 == 1 ? 3 : 2, 4}, i);
+    sum = first({x})[0];
+    EXPECT_EQ(second({scale})[0].to_vector<double>(), (scale * x.sum(0)).to_vector<double>());
+  }
+}
+
 void expect_replays_of_two_shapes(const char* what, const std::function<StepGraph::Step()>& make) {
   const auto rows = [](int call) { return call < 6 || call % 2 == 0 ? 4 : 5; };
   const Reads eager = call_steps(false, make, rows, 24),
@@ -239,6 +295,37 @@ TEST(CapturedReads, OfWhatALaterShapeHasMadeAreNotOverwritten) {
       return std::vector{loss};
     };
   });
+}
+
+// For whoever uses them outside, whatever an evaluation overwrites in between.
+TEST(CapturedReads, OfAnotherShapeDoNotOverwriteGradientsThatACallHasLeft) {
+  for (const int temporaries : {1, 8}) {
+    Tensor w = ones({1024}).set_requires_grad();
+    StepGraph graph([&](In in) {
+      if (in[0].dim() == 1) {
+        const NoGradGuard no_recording;
+        std::vector<Tensor> all;
+        for (int k = 0; k < temporaries; ++k) all.push_back(in[0] + k);
+        Tensor sum = w.detach();
+        for (const Tensor& each : all) sum = sum + each;
+        return std::vector{sum.sum()};
+      }
+      w.set_grad({});
+      const Tensor loss = (in[0] * w).sum();
+      loss.backward();
+      return std::vector{loss};
+    });
+    const Tensor evaluated = full({1024}, 6.0), x = ones({2, 1024});
+    for (int i = 0; i < 5; ++i) graph({evaluated});
+    ASSERT_TRUE(graph.replayed()) << graph.fallback_reason();
+    for (int i = 0; i < 8; ++i) {
+      graph({x});
+      EXPECT_EQ(graph.replayed(), i > 0) << graph.fallback_reason();
+      graph({evaluated});
+      EXPECT_EQ(w.grad().to_vector<float>(), std::vector<float>(1024, 2.0F)) << i;
+    }
+    EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+  }
 }
 
 // One scaler of two optimizers, each in a step of its own.

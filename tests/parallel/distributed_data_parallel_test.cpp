@@ -1,12 +1,15 @@
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 #include "comm/slow_link.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "lockstep/memory/memory_stats.hpp"
 #include "lockstep/optim/optim.hpp"
+#include "lockstep/parallel/collectives.hpp"
 #include "lockstep/parallel/divergence_check.hpp"
 #include "lockstep/train/loop.hpp"
 #include "lockstep/train/step_graph.hpp"
@@ -207,47 +210,65 @@ struct InnerNormNet : nn::Module {
   Tensor forward(const Tensor& x) { return rest(input(x)); }
 };
 
+/// Losses whose backward exchanges gradients between ranks.
+std::vector<std::function<Tensor(const Tensor&)>> losses_over(const CommunicatorPtr& group) {
+  constexpr auto partial = ResultGradient::partial;
+  return {
+      [](const Tensor& y) { return y.square().mean(); },  // of synchronized norms
+      [=](const Tensor& y) {
+        return matmul(y, all_gather(y, group, 0, partial).t()).square().mean();
+      },
+      [=](const Tensor& y) { return (y - all_reduce(y * 0.2, group, partial)).square().mean(); },
+      [=](const Tensor& y) { return (y * broadcast(y, group, 1, partial)).mean(); },
+      [=](const Tensor& y) { return reduce_scatter(y, group, 0).square().mean() + y.mean(); },
+  };
+}
+
 // Each rank's gradients are in units of its first weight until they are averaged; losses that are
 // scaled by hand are in the same unit.
-TEST(SyncBatchNorm, AddsUpGradientsOfMicroBatchesByTheirWeights) {
-  comm::run_ranks(3, [](Communicator& group) {
-    // The last rank has nothing to count.
-    const bool has_data = group.rank() < 2;
-    const double first = has_data ? 3 + group.rank() : 0, second = has_data ? 5 - group.rank() : 0;
-    constexpr double total = 3 + 5 + 4 + 4;
-    const auto gradients = [&](const auto& backward) {
-      manual_seed(1);
-      const auto net = nn::make<InnerNormNet>();
-      nn::convert_sync_batchnorm(*net, share(group));
-      DistributedDataParallel<InnerNormNet> replica(net, share(group));
-      const auto train = [&](int micro, double weight) {
-        const Tensor x = leaf({4, 6}, 10 * micro + group.rank());
-        backward(replica, replica(x).square().mean(), weight);
+TEST(Collectives, AddUpGradientsOfMicroBatchesByTheirWeights) {
+  for (std::size_t kind = 0; kind < 5; ++kind)
+    comm::run_ranks(3, [kind](Communicator& group) {
+      const auto loss_of_kind = losses_over(share(group))[kind];
+      // The last rank has nothing to count.
+      const bool has_data = group.rank() < 2;
+      const double first = has_data ? 3 + group.rank() : 0,
+                   second = has_data ? 5 - group.rank() : 0;
+      constexpr double total = 3 + 5 + 4 + 4;
+      const auto gradients = [&](const auto& backward) {
+        manual_seed(1);
+        const auto net = nn::make<InnerNormNet>();
+        nn::convert_sync_batchnorm(*net, share(group));
+        DistributedDataParallel<InnerNormNet> replica(net, share(group));
+        const auto train = [&](int micro, double weight) {
+          const Tensor x = leaf({6, 6}, 10 * micro + group.rank());
+          backward(replica, loss_of_kind(replica(x)), weight);
+        };
+        {
+          const auto local = replica.no_sync();
+          train(0, first);
+        }
+        train(1, second);
+        std::vector<Tensor> found;
+        for (const Tensor& each : replica.parameters()) found.push_back(each.grad());
+        return found;
       };
-      {
-        const auto local = replica.no_sync();
-        train(0, first);
-      }
-      train(1, second);
-      std::vector<Tensor> found;
-      for (const Tensor& each : replica.parameters()) found.push_back(each.grad());
-      return found;
-    };
-    const auto by_hand = gradients([&](auto&, const Tensor& loss, double weight) {
-      (loss * (weight * group.size() / total)).backward();
+      const auto by_hand = gradients([&](auto&, const Tensor& loss, double weight) {
+        (loss * (weight * group.size() / total)).backward();
+      });
+      const auto expect_equal = [&](const std::vector<Tensor>& found) {
+        ASSERT_EQ(found.size(), by_hand.size());
+        for (std::size_t i = 0; i < found.size(); ++i)
+          EXPECT_LT(max(abs(found[i] - by_hand[i])).item(),
+                    1e-12 * (1 + max(abs(by_hand[i])).item()));
+      };
+      expect_equal(gradients([](auto& replica, const Tensor& loss, double weight) {
+        replica.backward(loss, weight);
+      }));
+      expect_equal(gradients([](auto& replica, const Tensor& loss, double weight) {
+        replica.backward(loss, full({}, weight));
+      }));
     });
-    const auto expect_equal = [&](const std::vector<Tensor>& found) {
-      ASSERT_EQ(found.size(), by_hand.size());
-      for (std::size_t i = 0; i < found.size(); ++i)
-        EXPECT_LT(max(abs(found[i] - by_hand[i])).item(),
-                  1e-12 * (1 + max(abs(by_hand[i])).item()));
-    };
-    expect_equal(gradients(
-        [](auto& replica, const Tensor& loss, double weight) { replica.backward(loss, weight); }));
-    expect_equal(gradients([](auto& replica, const Tensor& loss, double weight) {
-      replica.backward(loss, full({}, weight));
-    }));
-  });
 }
 
 TEST(Zero, NamesTheLayerWhoseParameterWasWrittenBetweenForwardAndBackward) {

@@ -355,6 +355,16 @@ TEST(OneRankAlone, ThatGathersAlongAnotherDimensionIsRefusedOnEveryRank) {
     EXPECT_THAT(message, AllOf(HasSubstr("all_gather along 0"), HasSubstr("all_gather along 1")));
 }
 
+TEST(OneRankAlone, ThatGathersWithoutAGradientIsToldSo) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    Tensor x = ones({2, 2});
+    if (group.rank() == 0) x.set_requires_grad();
+    all_gather(x, share(group), 0, ResultGradient::partial);
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, HasSubstr("(no gradient exchange)"));
+}
+
 TEST(OneRankAlone, MayBroadcastWhatOnlyItTrains) {
   comm::run_ranks(
       2,

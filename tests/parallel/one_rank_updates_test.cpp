@@ -209,6 +209,25 @@ TEST(OneRankAlone, WhoseOptimizerHasFewerParametersIsRefusedOnEveryRank) {
     EXPECT_THAT(message, AllOf(HasSubstr("8 parameters after"), HasSubstr("7 parameters after")));
 }
 
+TEST(OneRankAlone, WhichDropsStatesByOptionsThatComeBackIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    const optim::SGDOptions heavy{.lr = 0.25, .momentum = 0.9};
+    optim::SGD optimizer(replica.named_parameters(), heavy);
+    for (int step = 1; step <= 3; ++step) {
+      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+      loss_of(replica(batch.x), batch).backward();
+      if (group.rank() == 1 && step == 2) {
+        optimizer.set_options({.lr = 0.25});
+        optimizer.set_options(heavy);
+      }
+      optimizer.step();
+    }
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, HasSubstr("update 2, states dropped by 2 changes of options, with lr"));
+}
+
 TEST(OneRankAlone, WhichLoadsOtherOptionsLaterIsRefusedOnEveryRank) {
   const auto messages = train_with([](optim::AdamW& optimizer, int rank, int step) {
     if (step == 2) {

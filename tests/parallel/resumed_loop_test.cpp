@@ -185,6 +185,19 @@ TEST(TrainLoop, StartedAgainIsBeyondWhateverThePathItWasResumedFrom) {
   }
 }
 
+// By the same command line, whatever a link in it leads to by then.
+TEST(TrainLoop, StartedAgainIsBeyondWhatALinkLedToAtItsFirstStart) {
+  const TemporaryFolder folder;
+  play_from(folder / "a", {}, 4);
+  const fs::path link = folder / "link";
+  fs::create_symlink(folder / "a/step-3", link);
+  EXPECT_EQ(play_from(folder / "b", link, 6), 3);
+  fs::remove(link);
+  fs::create_symlink(folder / "a/step-4", link);
+  EXPECT_EQ(play_from(folder / "b", link, 8), 6);
+  EXPECT_EQ(play_from(folder / "b", folder / "a/step-3", 9), 8) << "the same by its own name";
+}
+
 TEST(TrainLoop, StartedAgainIsBeyondWhatItWasResumedFromThoughItsNewestCheckpointIsDamaged) {
   const TemporaryFolder folder;
   play_from(folder / "a", {}, 4);
@@ -290,6 +303,30 @@ TEST(TrainLoop, CountsEpochsWhereBatchesHadAnotherSizeBefore) {
   EXPECT_EQ(samples_of(2, 7 + 5), 10);  // in the midst of the second epoch
   EXPECT_EQ(samples_of(2, 7 + 6), 2);
   EXPECT_EQ(samples_of(11, 0), 3 * 22 - (22 + 4 + 10 + 2));
+}
+
+// Of 22 samples 20 are behind it, and batches of 8 that are whole: none is left.
+TEST(TrainLoop, EndsAnEpochOfWhichLessThanABatchWasLeft) {
+  const TemporaryFolder folder;
+  std::vector<std::int64_t> evaluated;
+  const auto steps_of = [&](std::int64_t batch_size, std::int64_t steps) {
+    run_job(1, [&](const CommunicatorPtr& group) {
+      data::DataLoader<data::TensorDataset> loader(
+          samples(), data::RandomSampler(22, 3),
+          {.batch_size = batch_size, .drop_last = true, .seed = 3});
+      Loop loop(group, {.steps = steps, .epochs = 3, .checkpoint_dir = folder.path()});
+      loop.evaluate = [] { return 1.0; };
+      loop.on_evaluation = [&](const Evaluation& each) {
+        if (each.ends_epoch) evaluated.push_back(each.step);
+      };
+      loop.run(loader, [](const auto&) { return Tensor(); });
+      EXPECT_EQ(loop.steps(), steps > 0 ? steps : loop.all_steps());
+    });
+  };
+  steps_of(4, 4);
+  EXPECT_THAT(evaluated, IsEmpty());
+  steps_of(8, 0);
+  EXPECT_THAT(evaluated, ::testing::ElementsAre(4, 6, 8));
 }
 
 TEST(TrainLoop, MayFollowAnotherOneInASession) {

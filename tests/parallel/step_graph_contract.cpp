@@ -358,33 +358,36 @@ TEST_P(StepGraphContract, MayBePartsOfOthers) {
 }
 
 // In the call that is captured alone, so that the first calls cannot tell. Where ranks agree, the
-// function is called twice for it, and the state of before is lost.
+// function is called twice for it, and the state of before is lost: on every rank, though but one
+// has replaced it.
 TEST_P(StepGraphContract, AreRightWhereTheCaptureAloneReplacesWhatItHasRead) {
-  run([](Communicator& world) {
-    const CommunicatorPtr group = share(world);
-    Tensor state = values({2, 3}, 1), expected = state.clone();
-    int calls = 0;
-    StepGraph graph(
-        [&](std::span<const Tensor> in) {
-          const Tensor next = state * 0.5 + in[0];
-          if (calls++ == 3) state = next;
-          return std::vector{all_reduce_async(next, *group).wait()};
-        },
-        {.group = group});
-    const bool agrees = group->size() > 1 && !group->device().is_cpu();
-    for (int i = 0; i < 7; ++i) {
-      const Tensor x = values({2, 3}, i);
-      if (i == 3 && agrees) {
-        const std::string message = message_of<InvalidArgument>([&] { graph({x}); });
-        EXPECT_NE(message.find("an input and a result"), std::string::npos) << message;
-        return;
+  for (const bool on_all : {true, false})
+    run([on_all](Communicator& world) {
+      const CommunicatorPtr group = share(world);
+      const bool agrees = group->size() > 1 && !group->device().is_cpu();
+      if (!on_all && !agrees) return;
+      Tensor state = values({2, 3}, 1), expected = state.clone();
+      int calls = 0;
+      StepGraph graph(
+          [&](std::span<const Tensor> in) {
+            const Tensor next = state * 0.5 + in[0];
+            if (calls++ == 3 && (on_all || group->rank() == 0)) state = next;
+            return std::vector{all_reduce_async(next, *group).wait()};
+          },
+          {.group = group});
+      for (int i = 0; i < 7; ++i) {
+        const Tensor x = values({2, 3}, i);
+        if (i == 3 && agrees) {
+          const std::string message = message_of<InvalidArgument>([&] { graph({x}); });
+          EXPECT_NE(message.find("an input and a result"), std::string::npos) << message;
+          return;
+        }
+        const Tensor next = expected * 0.5 + x;
+        if (i == 3) expected = next;
+        expect_close(graph({x})[0], next * static_cast<double>(group->size()));
       }
-      const Tensor next = expected * 0.5 + x;
-      if (i == 3) expected = next;
-      expect_close(graph({x})[0], next * static_cast<double>(group->size()));
-    }
-    expect_close(state, expected);
-  });
+      expect_close(state, expected);
+    });
 }
 
 // A head and its states that the first call of a further shape makes.
@@ -404,6 +407,38 @@ TEST_P(StepGraphContract, DoNotOverwriteWhatALaterShapeHasMade) {
       std::vector<double> all;
       for (int i = 0; i < 18; ++i) {
         const Tensor x = values({i < 6 || i % 2 == 0 ? 4 : 5, 4}, i);
+        all.push_back((capture ? graph({x}) : step(std::array{x}))[0].item());
+      }
+      EXPECT_EQ(graph.replayed(), capture) << graph.fallback_reason();
+      return all;
+    };
+    EXPECT_EQ(train(true), train(false));
+  });
+}
+
+// A table that lies in memory of the first shape's graph on rank 0 alone, whose batches are larger.
+TEST_P(StepGraphContract, EndAlikeWhereOneRankAloneKeepsMemoryOfAnotherShape) {
+  run([](Communicator& world) {
+    const CommunicatorPtr group = share(world);
+    const auto train = [&](bool capture) {
+      Tensor weight = leaf({256}, 2), table;
+      optim::SGD optimizer({weight}, {.lr = 0.1});
+      const StepGraph::Step step = [&](std::span<const Tensor> in) {
+        const bool is_first = in[0].dim() == 2;
+        if (!is_first && !table.defined()) table = full({256, 256}, 0.5, in[0].options());
+        const Tensor loss =
+            is_first ? ((in[0] * weight).square() + 1.0).mean() : (in[0] * weight * table).mean();
+        loss.backward();
+        weight.set_grad(all_reduce_async(weight.grad(), *group).wait());
+        optimizer.step();
+        optimizer.zero_grad();
+        return std::vector{loss};
+      };
+      StepGraph graph(step, {.group = group});
+      std::vector<double> all;
+      for (int i = 0; i < 16; ++i) {
+        const Tensor x =
+            i > 4 && i % 2 == 1 ? values({256}, i) : values({group->rank() == 0 ? 256 : 2, 256}, i);
         all.push_back((capture ? graph({x}) : step(std::array{x}))[0].item());
       }
       EXPECT_EQ(graph.replayed(), capture) << graph.fallback_reason();

@@ -13,6 +13,10 @@
 /// @file
 /// Where gradients end: the node of a leaf tensor.
 
+namespace lockstep {
+class StepRehearsal;
+}
+
 namespace lockstep::autograd {
 
 /// Where a backward may write a gradient without a copy.
@@ -188,6 +192,7 @@ class LeafNode final : public Node {
   void move_to(Tensor memory) noexcept;
   class Captured;
   void join_recording(bool matters);
+  void bring_into_usual_memory(const StepRehearsal& rehearsal);
 
   Shape shape_;
   std::vector<OutputShape> shapes_;  // all that it has had

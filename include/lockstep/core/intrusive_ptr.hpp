@@ -23,6 +23,8 @@ class RefCounted {
 
   /// Number of handles; exact only while no other thread copies one.
   std::uint32_t use_count() const noexcept { return count_.load(std::memory_order_relaxed); }
+  /// Whether anyone has it but Keepers; exact as `use_count` is.
+  bool is_wanted() const noexcept { return use_count() > keepers_.load(std::memory_order_relaxed); }
 
  protected:
   virtual ~RefCounted() = default;
@@ -32,6 +34,7 @@ class RefCounted {
  private:
   template <class T>
   friend class IntrusivePtr;
+  friend class Keeper;
   void retain() const noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
     // A sole owner needs no atomic read-modify-write: nobody else can take a handle meanwhile.
@@ -40,7 +43,7 @@ class RefCounted {
       destroy();
   }
 
-  mutable std::atomic<std::uint32_t> count_{0};
+  mutable std::atomic<std::uint32_t> count_{0}, keepers_{0};
 };
 
 /// Owning handle of a RefCounted object.
@@ -102,6 +105,34 @@ class IntrusivePtr {
     if (object_) static_cast<const RefCounted*>(object_)->retain();
   }
   T* object_ = nullptr;
+};
+
+/// Keeps an object as a handle does, but does not count among those who want it.
+class Keeper {
+ public:
+  /// @param object not null. @param further handles of the same owner that do not count either,
+  /// while this lives
+  explicit Keeper(IntrusivePtr<RefCounted> object, std::uint32_t further = 0) noexcept
+      : object_(std::move(object)), handles_(further + 1) {
+    object_->keepers_.fetch_add(handles_, std::memory_order_relaxed);
+  }
+  Keeper(Keeper&&) noexcept = default;
+  Keeper& operator=(Keeper&& other) noexcept {
+    std::swap(object_, other.object_);
+    std::swap(handles_, other.handles_);
+    return *this;
+  }
+  ~Keeper() {
+    if (object_) object_->keepers_.fetch_sub(handles_, std::memory_order_relaxed);
+  }
+
+  RefCounted* get() const noexcept { return object_.get(); }
+  /// Whether anyone has the object but Keepers.
+  bool is_wanted() const noexcept { return object_->is_wanted(); }
+
+ private:
+  IntrusivePtr<RefCounted> object_;
+  std::uint32_t handles_;
 };
 
 /// Creates an object and its first handle.

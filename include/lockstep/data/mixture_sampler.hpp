@@ -15,7 +15,9 @@ namespace lockstep::data {
 
 /// Other weights from a sample of the run on.
 struct MixtureChange {
-  /// The first sample that follows them, counted over all epochs and ranks: step * batch_size.
+  /// The first sample that follows them, counted over all epochs and ranks: epoch * epoch_size and
+  /// the samples of that epoch before it. That is step * batch_size where an epoch_size is a
+  /// multiple of the batch's.
   std::int64_t first = 0;
   /// One for each source.
   std::vector<std::int64_t> weights = {};

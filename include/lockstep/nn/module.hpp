@@ -131,8 +131,8 @@ class Module : public RefCounted {
   /// Copies values into parameters and buffers, also between devices. A tensor with several names
   /// may come under any of them. Changes nothing if it throws.
   /// @param strict refuse missing and unexpected keys.
-  /// @throws InvalidArgument naming all missing and unexpected keys and all shapes and dtypes that
-  /// do not fit.
+  /// @throws InvalidArgument naming all missing and unexpected keys, all shapes and dtypes that do
+  /// not fit, and parameters into which a WeightAverage has put its averages.
   LoadReport load_state_dict(const NamedTensors& state, bool strict = true);
   /// @}
 

@@ -47,9 +47,14 @@ class Adafactor final : public OptimizerWith<AdafactorOptions> {
   explicit Adafactor(ParameterList parameters, const AdafactorOptions& options = {})
       : Adafactor(Groups{{std::move(parameters), options}}) {}
   /// Several groups. @throws InvalidArgument as above.
-  explicit Adafactor(const Groups& groups) : OptimizerWith(groups) { refuse_shards(); }
+  explicit Adafactor(const Groups& groups) : OptimizerWith(groups) {
+    for (const auto& group : groups) refuse_shards(group.parameters);
+  }
 
  private:
+  void check_parameters(const ParameterList& parameters) const override {
+    refuse_shards(parameters);
+  }
   StateNames state_names(std::size_t group, const Tensor& parameter) const override;
   Shape state_shape(const Tensor& parameter, std::string_view state) const override;
   void update(std::size_t group, std::span<ParameterState* const> parameters,

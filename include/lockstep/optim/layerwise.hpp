@@ -15,7 +15,12 @@ class LayerwiseOptimizer : public OptimizerWith<Options> {
  protected:
   LayerwiseOptimizer(const typename OptimizerWith<Options>::Groups& groups, CommunicatorPtr shards)
       : OptimizerWith<Options>(groups), shards_(std::move(shards)) {
-    if (!shards_) this->refuse_shards("give the group of the ranks that share them out");
+    for (const auto& group : groups) LayerwiseOptimizer::check_parameters(group.parameters);
+  }
+
+  void check_parameters(const ParameterList& parameters) const override {
+    if (!shards_)
+      this->refuse_shards(parameters, "give the group of the ranks that share them out");
   }
 
   /// The ranks over which a group's squares are to be summed; null for this one alone.

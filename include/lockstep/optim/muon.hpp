@@ -59,9 +59,14 @@ class Muon final : public OptimizerWith<MuonOptions> {
   explicit Muon(ParameterList parameters, const MuonOptions& options = {})
       : Muon(Groups{{std::move(parameters), options}}) {}
   /// Several groups. @throws InvalidArgument as above.
-  explicit Muon(const Groups& groups) : OptimizerWith(groups) { refuse_shards(); }
+  explicit Muon(const Groups& groups) : OptimizerWith(groups) {
+    for (const auto& group : groups) refuse_shards(group.parameters);
+  }
 
  private:
+  void check_parameters(const ParameterList& parameters) const override {
+    refuse_shards(parameters);
+  }
   StateNames state_names(std::size_t group, const Tensor& parameter) const override;
   void update(std::size_t group, std::span<ParameterState* const> parameters,
               const StepScalars& scalars) override;

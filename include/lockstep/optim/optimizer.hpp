@@ -116,19 +116,21 @@ class Optimizer {
 
   /// All that a checkpoint must keep: for a parameter "fc1.weight" its "fc1.weight.step" (i64) and
   /// ".group" (i64), and after its first step its state, such as "fc1.weight.exp_avg", and
-  /// ".master"; for each group its options, such as "groups.0.lr" (f64). A parameter without a
-  /// name goes by its position: "3.step". States are f32 (f64 for f64 parameters) whatever their
-  /// format, which is not saved. Tensors share memory with the optimizer, but for states in few
-  /// bits.
-  /// @throws InvalidArgument for several groups with nameless parameters, which positions would not
-  /// tell apart.
+  /// ".master"; for each group its options, such as "groups.0.lr" (f64); and the optimizer's class,
+  /// "groups.kind.AdamW" (i64, 1). A parameter without a name goes by its position: "3.step".
+  /// States are f32 (f64 for f64 parameters) whatever their format, which is not saved. Tensors
+  /// share memory with the optimizer, but for states in few bits.
+  /// @throws InvalidArgument as `check_distinguishable`.
   NamedTensors state_dict() const;
+  /// @throws InvalidArgument for several groups with nameless parameters, which positions would not
+  /// tell apart: there is no state of such to be saved.
+  void check_distinguishable() const;
   /// Takes over what `state_dict` gave, options included, whatever format its states had: in few
   /// bits they are rounded to the nearest, which changes none that were in that format. Changes
   /// nothing if it throws. Tensors that are moved in, and that nobody else has, become the states;
   /// others are copied, and the optimizer's own stay where they are.
   /// @throws InvalidArgument naming all missing and unexpected keys, shapes and dtypes that do not
-  /// fit, and parameters that are grouped otherwise.
+  /// fit, parameters that are grouped otherwise, and another optimizer's class.
   void load_state_dict(NamedTensors state);
   /// As `load_state_dict` where all fits. Else takes over the states of those parameters of which
   /// all fits, and leaves the others, and the options of all groups, as they are.
@@ -150,13 +152,14 @@ class Optimizer {
   Optimizer() = default;
   /// Adds a group, which may be empty. @throws InvalidArgument for a parameter that is there
   /// already or shares memory with one, a name that is taken, or a tensor that is not a contiguous
-  /// leaf of floating dtype.
+  /// leaf of floating dtype; then nothing has changed.
   void add_group(const ParameterList& parameters, double lr);
   /// @throws InvalidArgument if there are no parameters at all.
   void check_not_empty() const;
   /// For updates that take a whole parameter. @throws InvalidArgument, with a hint, if one is a
   /// shard (parallel::ParameterShards).
-  void refuse_shards(std::string_view hint = "use one that updates element by element") const;
+  static void refuse_shards(const ParameterList& parameters,
+                            std::string_view hint = "use one that updates element by element");
 
   /// The names of the states that it keeps for a parameter of a group, in the order of
   /// ParameterState::state.
@@ -194,6 +197,7 @@ class Optimizer {
   void prepare(ParameterState& each, bool reads_only = false) const;
   void check_formats(const ParameterState& each) const;
   void check_unused(const ParameterState& each) const;
+  const std::string& kind() const;
   void begin_update(const Changed& changed, const std::string& scaling);
   static void end_update(const Changed& changed);
   class Captured;
@@ -204,7 +208,6 @@ class Optimizer {
   void update_batch(std::vector<ParameterState*>& pending, const GradientScaling& scaling);
   const Tensor& lr_on(Device device, std::size_t group);
   std::string key_of(std::size_t parameter) const;
-  void check_distinguishable() const;
   std::vector<std::optional<std::size_t>> match_groups(StateReader& reader) const;
   std::vector<ParameterState> read_states(StateReader& reader);
   std::vector<std::string> other_options(const NamedTensors& state) const;
@@ -216,6 +219,7 @@ class Optimizer {
   std::vector<ParameterState> states_;
   std::vector<double> base_lr_;          // of each group
   std::uint64_t updates_ = 0;            // since it was made
+  std::uint64_t drops_ = 0;              // changes of options that dropped states
   std::uint64_t loads_ = 0;              // states loaded since then
   std::optional<std::uint64_t> loaded_;  // what tells the state that was loaded last from others
   std::uint64_t loaded_after_ = 0;       // which update
@@ -228,7 +232,6 @@ class Optimizer {
     std::vector<double> written;
   };
   std::vector<DeviceRates> rates_;
-  std::size_t group_count_ = 0;
   std::uint64_t next_hook_ = 0;
   std::vector<std::pair<std::uint64_t, std::function<void()>>> post_hooks_;
 };
@@ -261,6 +264,17 @@ class OptimizerWith : public Optimizer {
       options_[group] = options;
     });
   }
+  /// Adds a group whose parameters are trained from the next step on, such as those that were
+  /// frozen before. An `LRScheduler` that is there already leaves its rate alone; a captured step
+  /// is captured anew. In data parallelism every rank does the same.
+  /// @throws InvalidArgument as the constructor does, for this group; then nothing has changed.
+  void add_param_group(const ParameterGroup<Options>& group) {
+    group.options.check();
+    check_parameters(group.parameters);
+    options_.reserve(options_.size() + 1);
+    add_group(group.parameters, group.options.lr);
+    options_.push_back(group.options);
+  }
   double lr(std::size_t group = 0) const override { return options(group).lr; }
   StateFormat state_format(std::size_t group = 0) const override {
     if constexpr (requires(Options options) { options.state_format; })
@@ -284,6 +298,8 @@ class OptimizerWith : public Optimizer {
     }
     check_not_empty();
   }
+  /// What the optimizer asks of a group that is added. @throws InvalidArgument
+  virtual void check_parameters(const ParameterList&) const {}
 
   bool uses_master_weights(std::size_t group) const override {
     if constexpr (requires(Options options) { options.master_weights; })

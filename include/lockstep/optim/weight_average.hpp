@@ -57,22 +57,24 @@ class WeightAverage {
   /// How it weighs.
   const WeightAverageOptions& options() const noexcept { return options_; }
 
-  /// Puts the averages into the parameters until the end of its life, or `swap_out`.
+  /// The averages are in the parameters until the end of its life, or `swap_out`. It may outlive
+  /// the WeightAverage.
   class [[nodiscard]] Swapped {
    public:
-    /// The averages are in the parameters already.
-    explicit Swapped(WeightAverage& average) : average_(&average) {}
-    Swapped(Swapped&& other) noexcept : average_(std::exchange(other.average_, nullptr)) {}
+    Swapped(Swapped&&) noexcept = default;
     Swapped& operator=(Swapped&&) = delete;
     ~Swapped();
 
    private:
-    WeightAverage* average_;
+    friend class WeightAverage;
+    explicit Swapped(std::shared_ptr<autograd::HeldMemory> held) : held_(std::move(held)) {}
+
+    std::shared_ptr<autograd::HeldMemory> held_;
   };
   /// Keeps the parameters' values aside and lets them have the averages, rounded to their dtype.
   /// Optimizers refuse to change them meanwhile. Parameters that ranks share out (zero_stage 3)
   /// have them until the end of whole_parameters(), which gives them back what they held, too.
-  /// @throws InvalidArgument if they have them already, or there was no update.
+  /// @throws InvalidArgument if they have them already, or another's, or there was no update.
   Swapped swap_in();
   /// Gives the parameters back what they held. Does nothing where they hold it.
   void swap_out();
@@ -84,17 +86,20 @@ class WeightAverage {
   /// naming a key that is missing or unexpected, or a shape or dtype that does not fit.
   void load_state_dict(const NamedTensors& state);
 
-  /// @throws InvalidArgument while the averages are swapped in: a state of the parameters would be
-  /// theirs, and one that is loaded into them would be gone with `swap_out`.
+  /// @throws InvalidArgument while averages, these or another's, are in the parameters: a state of
+  /// the parameters would be theirs, and one that is loaded into them would be gone with
+  /// `swap_out`.
   void check_not_swapped() const;
 
  private:
+  bool is_swapped_in() const;
+  void check_not_held() const;
   void join_recording(StepRecording& recording);
   std::string key_of(std::size_t parameter) const;
 
   NamedTensors parameters_;
   std::vector<Tensor> averages_;
-  std::shared_ptr<autograd::HeldMemory> held_;  // the parameters', while they have averages
+  std::shared_ptr<autograd::HeldMemory> held_;  // the parameters', once they had averages
   WeightAverageOptions options_;
   std::int64_t updates_ = 0;
 };

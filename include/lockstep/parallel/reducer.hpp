@@ -296,6 +296,7 @@ class Reducer final : private autograd::GradientSink {
   bool contributes(std::size_t index) const;
   bool is_local(std::size_t index) const;
   void leave_local_as_captured();
+  bool has_contributions() const;
   void check_weights_fit(bool is_weighted);
   void join_recording_with_weights();
   void backward(const Tensor& loss, const Tensor& weight, double known);

@@ -108,6 +108,7 @@ class Loop {
                      {.replicas = replicas, .are_saved = checkpoints() != nullptr});
     add("batches", batches);
     start(batches.size());
+    if (batches.state().samples == 0) begin_epoch();
     while (goes_on())
       for (auto& batch : batches) {
         end_step({step(batch)}, /*ends_epoch=*/batches.state().samples == 0);
@@ -133,6 +134,10 @@ class Loop {
   /// @throws InvalidArgument on every rank for a run without end, epochs without batches, early
   /// stopping without `evaluate`, and ranks that differ in these; what checkpoint::Manager throws.
   void start(std::optional<std::int64_t> epoch_steps = std::nullopt);
+  /// To be called behind `start` where the batches stand at the beginning of an epoch: where the
+  /// run was resumed amid one of which less than a batch was left, since batches have another size
+  /// now, that one has ended, and is evaluated.
+  void begin_epoch();
   /// Whether there is another step to make.
   bool goes_on() const noexcept;
   /// To be called after each step: tells of it, evaluates, saves, and looks for signals.

@@ -196,7 +196,8 @@ Tensor prelu(const Tensor& x_in, const Tensor& slopes_in) {
   Shape along = Dims::filled(x.dim(), 1);
   if (slopes_in.numel() != 1) along[1] = channels;
   // Not x times the slope: an infinite x above 0 would make the slope's gradient NaN.
-  return where(x > 0.0, x, call[1].reshape(along) * clamp_max(x, 0));
+  const Tensor is_positive = x > 0.0;
+  return where(is_positive, x, call[1].reshape(along) * x.masked_fill(is_positive, 0.0));
 }
 Tensor clamp(const Tensor& x, Scalar low, Scalar high) {
   LOCKSTEP_CHECK(low.to_double() <= high.to_double(), InvalidArgument, "clamp: low ",

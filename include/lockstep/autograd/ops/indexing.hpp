@@ -6,7 +6,7 @@
 
 /// @file
 /// Ops that write where an index or a mask says. Indices are i64 and on the device of the data; one
-/// out of range throws InvalidArgument on the CPU, and is ignored on a GPU.
+/// out of range throws InvalidArgument on the CPU, and is left out on a GPU.
 
 namespace lockstep {
 

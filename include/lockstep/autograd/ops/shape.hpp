@@ -107,10 +107,12 @@ Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
 
 /// The slices that `index` (i64, one dimension) names along a dimension.
-/// @throws InvalidArgument on the CPU for an index out of range; on a GPU it gives zeros.
+/// @throws InvalidArgument on the CPU for an index out of range; on a GPU it gives NaN (0 in
+/// integers).
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index);
 /// out[..i..] = x[..index[..i..]..] along a dimension; `index` (i64) has out's shape.
-/// @throws InvalidArgument on the CPU for an index out of range; on a GPU it gives zeros.
+/// @throws InvalidArgument on the CPU for an index out of range; on a GPU it gives NaN (0 in
+/// integers).
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);
 
 }  // namespace lockstep

@@ -3,7 +3,7 @@
 namespace lockstep::test {
 namespace {
 
-std::vector<GradCase> cases() {
+std::vector<GradCase> discounted_sum_cases() {
   const auto along = [](int dim, bool reverse) {
     return [=](const Tensors& in) {
       return discounted_sum(in[0].transpose(0, 1), dim, 0.75, reverse);
@@ -14,7 +14,8 @@ std::vector<GradCase> cases() {
 }
 
 TEST(DiscountedSum, GradientsMatchDifferences) {
-  for (const GradCase& each : cases()) testing::expect_gradients(each.op, each.inputs());
+  for (const GradCase& each : discounted_sum_cases())
+    testing::expect_gradients(each.op, each.inputs());
 }
 
 TEST(DiscountedSum, OfRewardsIsTheReturn) {
@@ -25,7 +26,7 @@ TEST(DiscountedSum, OfRewardsIsTheReturn) {
 
 class DiscountedSumOnGpu : public GradCasesOnGpu {};
 
-TEST_F(DiscountedSumOnGpu, GradientsMatchDifferences) { check(cases()); }
+TEST_F(DiscountedSumOnGpu, GradientsMatchDifferences) { check(discounted_sum_cases()); }
 
 }  // namespace
 }  // namespace lockstep::test

@@ -3,7 +3,7 @@
 namespace lockstep::test {
 namespace {
 
-std::vector<GradCase> cases() {
+std::vector<GradCase> abs_sum_cases() {
   const auto over = [](const Dims& dims, bool keepdim) {
     return [=](const Tensors& in) { return abs_sum(in[0].transpose(0, 1), dims, keepdim); };
   };
@@ -15,14 +15,14 @@ std::vector<GradCase> cases() {
 }
 
 TEST(AbsSum, GradientsMatchDifferences) {
-  for (const GradCase& each : cases()) testing::expect_gradients(each.op, each.inputs());
+  for (const GradCase& each : abs_sum_cases()) testing::expect_gradients(each.op, each.inputs());
 }
 
 TEST(AbsSum, AddsMagnitudes) { EXPECT_EQ(abs_sum(tensor<float>({3, -4, 0})).item(), 7.0); }
 
 class AbsSumOnGpu : public GradCasesOnGpu {};
 
-TEST_F(AbsSumOnGpu, GradientsMatchDifferences) { check(cases()); }
+TEST_F(AbsSumOnGpu, GradientsMatchDifferences) { check(abs_sum_cases()); }
 
 }  // namespace
 }  // namespace lockstep::test
