@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/contents.hpp"
+#include "checkpoint/saved_number.hpp"
 #include "checkpoint/thread_job.hpp"
 #include "checkpoint/verification.hpp"
 #include "io/file_calls.hpp"
@@ -28,19 +29,6 @@ namespace lockstep::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// A rank alone that saves a number, in silence.
-void with_manager(const testing::TemporaryFolder& folder,
-                  const std::function<void(Manager&, std::int64_t&)>& body) {
-  set_log_sink([](std::string_view) {});
-  testing::run_job(1, [&](const CommunicatorPtr& group) {
-    std::int64_t value = 4;
-    Manager manager(folder / "run", group, {.asynchronous = false, .read_back = false});
-    manager.add("value", value);
-    body(manager, value);
-  });
-  set_log_sink(nullptr);
-}
 
 TEST(RunFolder, GivesEverySaveANameThatNoFolderHad) {
   const testing::TemporaryFolder folder;

@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <string_view>
 
@@ -11,10 +10,8 @@
 #include <unistd.h>
 
 #include "checkpoint/run_folder.hpp"
-#include "checkpoint/thread_job.hpp"
+#include "checkpoint/saved_number.hpp"
 #include "io/file_calls.hpp"
-#include "lockstep/checkpoint/manager.hpp"
-#include "lockstep/observe/log.hpp"
 #include "support/temporary_folder.hpp"
 
 // A folder that others take, put something in the place of, or of which the system refuses a part.
@@ -24,22 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A rank alone that saves a number, in silence.
-void with_number(const testing::TemporaryFolder& folder,
-                 const std::function<void(Manager&, std::int64_t&)>& body) {
-  set_log_sink([](std::string_view) {});
-  testing::run_job(1, [&](const CommunicatorPtr& group) {
-    std::int64_t value = 4;
-    Manager manager(folder / "run", group, {.asynchronous = false, .read_back = false});
-    manager.add("value", value);
-    body(manager, value);
-  });
-  set_log_sink(nullptr);
-}
-
 TEST(TakenFolder, ThatAnotherGenerationHasTakenIsLeftAlone) {
   const testing::TemporaryFolder folder;
-  with_number(folder, [&](Manager& manager, std::int64_t& /*value*/) {
+  with_manager(folder, [&](Manager& manager, std::int64_t& /*value*/) {
     manager.save(1);
     const std::string own = testing::read_file(folder / "run/.lock");
     const std::string run = own.substr(own.find(" run "));  // and who has taken it
@@ -62,7 +46,7 @@ TEST(TakenFolder, ThatAnotherGenerationHasTakenIsLeftAlone) {
 TEST(TakenFolder, WithoutItsLockGoesOnBehindTheGenerationsOfItsCheckpoints) {
   const testing::TemporaryFolder folder;
   for (const std::int64_t step : {1, 2, 3})
-    with_number(folder, [&](Manager& manager, std::int64_t&) { manager.save(step); });
+    with_manager(folder, [&](Manager& manager, std::int64_t&) { manager.save(step); });
   fs::remove(folder / "run/.lock");
   EXPECT_EQ(RunFolder(folder / "run", 0).generation(), 4u);
   EXPECT_EQ(RunFolder(folder / "run", 0).generation(), 5u);
@@ -88,7 +72,7 @@ TEST(TakenFolderDeathTest, GetsNoOutputOfAProgramWithoutStandardStreams) {
 // The folder was deleted and made anew by a run of the same generation, or a link leads elsewhere.
 TEST(TakenFolder, OfAnotherRunInItsPlaceIsLeftAlone) {
   const testing::TemporaryFolder folder;
-  with_number(folder, [&](Manager& manager, std::int64_t& /*value*/) {
+  with_manager(folder, [&](Manager& manager, std::int64_t& /*value*/) {
     manager.save(1);
     fs::rename(folder / "run", folder / "moved");
     {
@@ -107,7 +91,7 @@ TEST(TakenFolder, OfAnotherRunInItsPlaceIsLeftAlone) {
 
 TEST(TakenFolder, OfWhichTheLockCannotBeReadSaysThatAndGoesOn) {
   const testing::TemporaryFolder folder;
-  with_number(folder, [&](Manager& manager, std::int64_t& /*value*/) {
+  with_manager(folder, [&](Manager& manager, std::int64_t& /*value*/) {
     manager.save(1);
     const std::string own = testing::read_file(folder / "run/.lock");
     fs::remove(folder / "run/.lock");
@@ -124,7 +108,7 @@ TEST(TakenFolder, OfWhichTheLockCannotBeReadSaysThatAndGoesOn) {
 
 TEST(TakenFolder, PrunesTheOthersWhereACheckpointCannotBeTakenAway) {
   const testing::TemporaryFolder folder;
-  with_number(folder, [&](Manager& manager, std::int64_t& /*value*/) {
+  with_manager(folder, [&](Manager& manager, std::int64_t& /*value*/) {
     io::file_calls.rename = [](const char* from, const char* to) {
       if (std::string_view(from).ends_with("/step-1")) return errno = EPERM, -1;
       return std::rename(from, to);
@@ -139,7 +123,7 @@ TEST(TakenFolder, PrunesTheOthersWhereACheckpointCannotBeTakenAway) {
 // Of a network file system: what is there may be refused once, or not be seen yet.
 TEST(TakenFolder, IsReadAgainBeforeAnOlderCheckpointIsTaken) {
   const testing::TemporaryFolder folder;
-  with_number(folder, [&](Manager& manager, std::int64_t& value) {
+  with_manager(folder, [&](Manager& manager, std::int64_t& value) {
     for (value = 1; value <= 2; ++value) manager.save(value);
     static int failing = 0;
     io::file_calls.pread = [](int file, void* data, std::size_t size, off_t offset) {
