@@ -5,6 +5,7 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/autograd/leaf.hpp"
+#include "lockstep/memory/out_of_memory.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "memory/allocator_override.hpp"
 #include "memory/step_rehearsal.hpp"
@@ -125,7 +126,7 @@ void LeafNode::join_recording(bool matters) {
   if (matters && gradient_.defined()) recording->note_watched(gradient_.impl().storage->owner());
 }
 
-/// What a rehearsal has made lies where graphs may write.
+/// What a rehearsal has made lies where graphs of other forms may write.
 void LeafNode::bring_into_usual_memory(const StepRehearsal& rehearsal) {
   if (sink_ || !gradient_.defined() || !is_sole_owner(gradient_) ||
       !rehearsal.made().contains(gradient_.impl().storage->owner()))
@@ -133,9 +134,11 @@ void LeafNode::bring_into_usual_memory(const StepRehearsal& rehearsal) {
   const NoGradGuard no_recording;
   const ReadNotesGuard not_of_own(false);
   Tensor copy;
-  {
+  try {
     const lockstep::detail::AllocatorOverride usual_memory;
     copy = gradient_.clone();
+  } catch (const OutOfMemory&) {
+    return;  // and graphs that write there end
   }
   gradient_.record_stream(current_stream(gradient_.device()));
   move_to(std::move(copy));  // and the memory of graphs goes back there

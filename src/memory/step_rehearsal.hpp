@@ -58,7 +58,7 @@ class StepRehearsal {
   bool meets(const void* object) { return objects_.insert(object).second; }
   /// Of an array that is read somebody else says whether launches find it: a leaf, of its gradient.
   void note_watched(const RefCounted* array);
-  /// To be done by `end`.
+  /// To be done by `end`, if graphs of other forms are there.
   void at_end(std::function<void()> action) { at_end_.push_back(std::move(action)); }
   /// The call has returned, and the current stream is the caller's. What was kept for that is done.
   void end();

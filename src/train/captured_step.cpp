@@ -213,7 +213,8 @@ std::vector<Tensor> CapturedStep::run_in_graph_memory(std::span<const Tensor> in
   std::vector<Tensor> copies = copies_of(results);
   results.clear();
   refusal_ = rehearsal.refusal();
-  rehearsal.end();
+  // Else there is none that could overwrite what the call leaves.
+  if (!device_.graphs.empty()) rehearsal.end();
   end_graphs_of_taken_memory(rehearsal.made());
   return copies;
 }
