@@ -44,6 +44,8 @@ std::vector<Host> read_hosts(const std::filesystem::path& file) {
   std::vector<Host> hosts;
   int number = 0;
   for (std::string line; std::getline(in, line);) {
+    constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";  // of editors
+    if (number == 0 && line.starts_with(byte_order_mark)) line.erase(0, byte_order_mark.size());
     const std::string place = file.string() + ":" + std::to_string(++number);
     line.erase(std::min(line.find('#'), line.size()));
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;

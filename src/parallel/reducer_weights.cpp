@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/current_message.hpp"
@@ -8,6 +10,7 @@
 #include "lockstep/parallel/reducer.hpp"
 #include "lockstep/parallel/writable_buffer.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "memory/step_rehearsal.hpp"
 #include "parallel/gradient_unit.hpp"
 #include "parallel/micro_batch_tree.hpp"
 #include "runtime/step_recording.hpp"
@@ -85,17 +88,20 @@ void Reducer::backward(const Tensor& loss, const Tensor& weight, double known) {
 /// A launch leaves the weights as the capture did; those of backwards before it would be another
 /// step's.
 void Reducer::join_recording_with_weights() {
+  static constexpr std::string_view began_outside =
+      "backwards with weights began outside of it to add up gradients: let it have all backwards "
+      "between two updates";
+  StepRehearsal* const rehearsal = StepRehearsal::current();
+  if (rehearsal && rehearsal->meets(&accumulated_weight_) && accumulated_weight_.defined())
+    rehearsal->refuse(began_outside);
   StepRecording* const recording = StepRecording::on(group_->device());
   if (!recording || !recording->meets(&accumulated_weight_)) [[likely]]
     return;
-  if (accumulated_weight_.defined())
-    recording->refuse(
-        "backwards with weights began outside of it to add up gradients: let it have all "
-        "backwards between two updates");
+  if (accumulated_weight_.defined()) recording->refuse(std::string(began_outside));
   recording->require([self = std::weak_ptr<Reducer*>(self_)]() -> std::string {
     const auto reducer = self.lock();
     return reducer && (*reducer)->accumulated_weight_.defined() && (*reducer)->has_contributions()
-               ? "backwards with weights have begun outside of it to add up gradients"
+               ? std::string(began_outside)
                : "";
   });
   struct Weights {

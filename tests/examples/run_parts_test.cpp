@@ -191,8 +191,8 @@ TEST(Hosts, AreReadFromLines) {
 
 TEST(Hosts, AreReachedByRanksWithoutTheUserOfALogin) {
   const TemporaryFolder folder;
-  const auto hosts = read_hosts(folder.write("hosts", "me@node1\n"));
-  EXPECT_EQ(hosts.at(0).name, "me@node1");
+  const auto hosts = read_hosts(folder.write("hosts", "\xef\xbb\xbfme@node1\n"));
+  EXPECT_EQ(hosts.at(0).name, "me@node1") << "behind what some editors begin a file with";
   EXPECT_EQ(hosts.at(0).address, "node1");
 }
 
