@@ -27,6 +27,9 @@
 /// | reduce_scatter                   | all-gather                                        |
 /// | broadcast                        | replicated: root's own; partial: reduce to root   |
 ///
+/// In a DistributedDataParallel's backward with a weight, gradients are exchanged by the ranks'
+/// weights, also under no_sync().
+///
 /// The first pair, copy_to_group and a replicated all_reduce, is f and g of Megatron-LM (Shoeybi et
 /// al. 2019); a partial all_gather and reduce_scatter are those of its sequence parallelism
 /// (Korthikanti et al. 2022).
