@@ -1,5 +1,7 @@
 #include <array>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "autograd/read_notes.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
@@ -27,6 +29,8 @@ class LeafNode::Captured {
   explicit Captured(StepRecording& recording) {
     recording.require([this] { return unmet_condition(); });
     recording.when_captured([this, &recording] {
+      // What went with the step is nothing that a launch has to do with, nor what it has.
+      std::erase_if(all_, [](const Entry& each) { return !each.kept.is_wanted(); });
       for (Entry& each : all_) {
         if (!each.matters) each.before = {};  // else the first launch uses it
         each.after = each.leaf->gradient_;
@@ -44,7 +48,8 @@ class LeafNode::Captured {
   }
 
   void add(LeafNode& leaf, bool matters) {
-    all_.push_back({.leaf = IntrusivePtr<LeafNode>(&leaf),
+    all_.push_back({.leaf = &leaf,
+                    .kept = Keeper(IntrusivePtr<LeafNode>(&leaf)),
                     .sink = leaf.sink_,
                     .hooks = hooks_of(leaf),
                     .matters = matters,
@@ -58,7 +63,8 @@ class LeafNode::Captured {
   using Hooks = std::array<std::uint64_t, 2>;  // the signatures of tensors' and the leaf's own
 
   struct Entry {
-    IntrusivePtr<LeafNode> leaf;
+    LeafNode* leaf;
+    Keeper kept;  // it
     const GradientSink* sink;
     Hooks hooks;
     bool matters;  // what is there is read or added to, not only replaced
@@ -90,10 +96,13 @@ class LeafNode::Captured {
     const void* const place = address(entry.after);
     if (place && recording.has_made(place))
       recording.note_left(
-          {.object = entry.leaf.get(),
+          {.object = entry.leaf,
            .memory = place,
            .bytes = entry.after.nbytes(),
-           .is_there = [leaf = entry.leaf, place] { return address(leaf->gradient_) == place; }});
+           .is_there = [leaf = entry.leaf, place,
+                        kept = std::make_shared<Keeper>(IntrusivePtr<LeafNode>(entry.leaf))] {
+             return kept->is_wanted() && address(leaf->gradient_) == place;
+           }});
   }
 
   void leave_gradients() {
@@ -115,9 +124,8 @@ void LeafNode::join_recording(bool matters) {
   StepRehearsal* const rehearsal = StepRehearsal::current();
   if (rehearsal && rehearsal->meets(this)) [[unlikely]] {
     if (matters && gradient_.defined()) rehearsal->note_watched(gradient_.impl().storage->owner());
-    rehearsal->at_end([leaf = IntrusivePtr<LeafNode>(this), rehearsal] {
-      leaf->bring_into_usual_memory(*rehearsal);
-    });
+    rehearsal->at_end(IntrusivePtr<LeafNode>(this),
+                      [this, rehearsal] { bring_into_usual_memory(*rehearsal); });
   }
   StepRecording* const recording = StepRecording::on(options_.device);
   if (!recording || !recording->meets(this)) [[likely]]

@@ -61,8 +61,13 @@ void StepRehearsal::note_watched(const RefCounted* array) {
   for (StepRehearsal* each = this; each; each = each->outer_) each->read_.note_watched(array);
 }
 
+void StepRehearsal::let_go() {
+  std::erase_if(at_end_, [](const AtEnd& each) { return !each.object.is_wanted(); });
+}
+
 void StepRehearsal::end() {
-  for (const auto& action : std::exchange(at_end_, {})) action();
+  for (const AtEnd& each : at_end_) each.action();
+  at_end_.clear();
 }
 
 void StepRehearsal::refuse(std::string_view reason) {

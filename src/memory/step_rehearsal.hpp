@@ -58,9 +58,13 @@ class StepRehearsal {
   bool meets(const void* object) { return objects_.insert(object).second; }
   /// Of an array that is read somebody else says whether launches find it: a leaf, of its gradient.
   void note_watched(const RefCounted* array);
-  /// To be done by `end`, if graphs of other forms are there.
-  void at_end(std::function<void()> action) { at_end_.push_back(std::move(action)); }
-  /// The call has returned, and the current stream is the caller's. What was kept for that is done.
+  /// To be done by `end` with an object, if graphs of other forms are there, and the object is.
+  void at_end(IntrusivePtr<RefCounted> object, std::function<void()> action) {
+    at_end_.push_back({Keeper(std::move(object)), std::move(action)});
+  }
+  /// The call has returned: lets go of objects that went with it, and of what these have.
+  void let_go();
+  /// The current stream is the caller's. What was kept for that is done.
   void end();
   /// The step does what no launch could.
   void refuse(std::string_view reason);
@@ -69,6 +73,11 @@ class StepRehearsal {
   std::string refusal() const;
 
  private:
+  struct AtEnd {
+    Keeper object;
+    std::function<void()> action;
+  };
+
   StepRehearsal* const outer_;
   const Device device_;
   const Allocator* const memory_;
@@ -77,7 +86,7 @@ class StepRehearsal {
   std::unordered_set<RefCounted*> made_;
   std::unordered_set<const void*> objects_;
   ForeignReads read_;
-  std::vector<std::function<void()>> at_end_;
+  std::vector<AtEnd> at_end_;
   std::string refusal_;
 
   static inline constinit thread_local StepRehearsal* current_ = nullptr;

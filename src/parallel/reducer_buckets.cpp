@@ -39,11 +39,23 @@ Reducer::BucketState Reducer::make_bucket(const Bucket& plan, std::size_t number
 /// Where gradients go, unless it is there.
 void Reducer::make_array(std::size_t number) {
   BucketState& bucket = buckets_[number];
-  if (bucket.array.defined()) return;
+  if (bucket.array.defined() && !is_from_outside(number)) return;
   bring_back_if_abandoned(number);
+  if (bucket.array.defined()) forget_array(number);
   const Bucket& plan = plan_[number];
   // Zeros, so that the gaps between gradients never hold anything.
   set_array(number, zeros_in_bucket(plan.numel, plan));
+}
+
+/// Whether an array that comes and goes with each step was there before the one that is captured,
+/// without a gradient: launches would write to it when others have its memory.
+bool Reducer::is_from_outside(std::size_t number) const {
+  StepRecording* const recording = StepRecording::on(group_->device());
+  return options_.frees_buckets && recording &&
+         !recording->has_made(buckets_[number].array.data_ptr()) &&
+         std::ranges::none_of(plan_[number].parameters, [this](std::size_t index) {
+           return leaves_[index]->gradient().defined();
+         });
 }
 
 bool Reducer::registers_arrays() const {

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/parallel/reducer.hpp"
+#include "memory/step_rehearsal.hpp"
 #include "parallel/gathered_parameters.hpp"
 #include "parallel/micro_batch_tree.hpp"
 #include "runtime/step_recording.hpp"
@@ -85,6 +88,13 @@ bool Reducer::has_accumulated() const {
 /// A launch leaves gradients as the step did that was captured; a capture that is given up, as they
 /// were before.
 void Reducer::leave_local_as_captured() {
+  static constexpr std::string_view in_buckets_that_go =
+      "backwards under no_sync() outside of it add up gradients, in buckets that come and go with "
+      "each step (zero_stage 2): let it have all backwards between two updates, or give zero_stage "
+      "1";
+  StepRehearsal* const rehearsal = StepRehearsal::current();
+  if (options_.frees_buckets && rehearsal && rehearsal->meets(&is_local_) && has_accumulated())
+    rehearsal->refuse(in_buckets_that_go);
   StepRecording* const recording = StepRecording::on(group_->device());
   if (!recording || !recording->meets(&is_local_)) return;
   using Marks = std::pair<std::vector<bool>, std::vector<bool>>;

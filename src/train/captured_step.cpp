@@ -212,6 +212,7 @@ std::vector<Tensor> CapturedStep::run_in_graph_memory(std::span<const Tensor> in
   }
   std::vector<Tensor> copies = copies_of(results);
   results.clear();
+  rehearsal.let_go();
   refusal_ = rehearsal.refusal();
   // Else there is none that could overwrite what the call leaves.
   if (!device_.graphs.empty()) rehearsal.end();

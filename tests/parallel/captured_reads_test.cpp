@@ -114,6 +114,20 @@ TEST(CapturedReads, OfASeedOrAGradientThatIsSetAreRefused) {
   });
 }
 
+// Of a leaf that the step makes itself, as optimizers by hand do.
+TEST(CapturedReads, OfAGradientThatIsSetForALeafOfTheStepAreRefused) {
+  expect_refused("a gradient of a temporary", [] {
+    return [state = values({2, 4}, 3)](In in) mutable {
+      Tensor w = values({2, 4}, 2).set_requires_grad();
+      w.set_grad(state);
+      optim::clip_grad_norm_({w}, 100.0);
+      const Tensor y = w.grad().clone();
+      state = in[0] * 0.5;
+      return std::vector{y};
+    };
+  });
+}
+
 // The graph of the loss goes with the step that is behind by one.
 TEST(CapturedReads, OfWhatAnEarlierForwardHasSavedAreRefused) {
   const auto make = [] {

@@ -1,6 +1,8 @@
 // Ranks that share out optimizer states and gradients, over any group.
 
+#include <array>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -375,6 +377,38 @@ TEST_P(ZeroContract, GoesOnWhereACaptureIsRefusedWithinBackward) {
         EXPECT_EQ(train_where_a_capture_is_refused(group, stage, true, reads),
                   train_where_a_capture_is_refused(group, stage, false, reads))
             << "stage " << stage << (reads ? ", a hook that reads a value" : "");
+  });
+}
+
+// In buckets that come and go with each step; `clears`: without their gradients.
+std::vector<double> train_behind_buckets(const CommunicatorPtr& group, bool capture, bool clears) {
+  Replica replica(make_net(1), group, {.bucket_bytes = 1 << 9, .zero_stage = 2});
+  optim::SGD optimizer(replica.named_parameters(), {.lr = 0.05});
+  const StepGraph::Step step = [&](std::span<const Tensor> in) {
+    replica(in[0]).square().mean().backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    return std::vector<Tensor>{};
+  };
+  StepGraph graph(step, {.group = group});
+  for (int i = 0; i < 18; ++i) {
+    if (i > 3 && i % 3 > 0) {
+      const auto local = replica.no_sync();
+      replica(values({3, 6}, i)).mean().backward();
+    }
+    if (clears) optimizer.zero_grad();
+    const Tensor x = values({3 + (i > 5 ? i % 3 : 0), 6}, i + group->rank());
+    capture ? graph({x}) : step(std::array{x});
+  }
+  const auto whole = replica.whole_parameters();
+  return values_of(replica.module());
+}
+
+TEST_P(ZeroContract, CapturesNoBucketsThatBackwardsOutsideHaveMade) {
+  run([](Communicator& world) {
+    for (const bool clears : {false, true})
+      EXPECT_EQ(train_behind_buckets(share(world), true, clears),
+                train_behind_buckets(share(world), false, clears));
   });
 }
 

@@ -265,6 +265,7 @@ class Reducer final : private autograd::GradientSink {
   void end_registration() noexcept;
   void wait_for_collectives() noexcept;
   void make_array(std::size_t number);
+  bool is_from_outside(std::size_t number) const;
   void free_array(std::size_t number);
   void set_array(std::size_t number, Tensor array);
   void forget_array(std::size_t number);
