@@ -42,28 +42,29 @@ int calls_without_memory(const char* memory, bool& replayed) {
   return thrown;
 }
 
-// True in a process that has asked nothing of the device: the options are read then.
-bool is_first_of_process() { return ::testing::UnitTest::GetInstance()->test_to_run_count() == 1; }
+class SmallDevice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (::testing::UnitTest::GetInstance()->test_to_run_count() > 1)
+      GTEST_SKIP() << "needs a process of its own";
+  }
+  void TearDown() override { EXPECT_EQ(findings(), 0u); }
+};
 
-TEST(SmallDevice, GivesGraphsWhatThePoolHasCached) {
-  if (!is_first_of_process()) GTEST_SKIP() << "needs a process of its own";
+TEST_F(SmallDevice, GivesGraphsWhatThePoolHasCached) {
   bool replayed = false;
   EXPECT_EQ(calls_without_memory("20000000", replayed), 0);
   EXPECT_TRUE(replayed);
-  EXPECT_EQ(findings(), 0u);
 }
 
-TEST(SmallDevice, RunsEagerlyBehindACallForWhoseGraphItHasNoMemory) {
-  if (!is_first_of_process()) GTEST_SKIP() << "needs a process of its own";
+TEST_F(SmallDevice, RunsEagerlyBehindACallForWhoseGraphItHasNoMemory) {
   bool replayed = true;
   EXPECT_EQ(calls_without_memory("16000000", replayed), 1);
   EXPECT_FALSE(replayed);
-  EXPECT_EQ(findings(), 0u);
 }
 
 // What the first call of a further shape took stays with nobody, and graphs are made anew.
-TEST(SmallDevice, RunsAFurtherShapeEagerlyForWhoseGraphItHasNoMemory) {
-  if (!is_first_of_process()) GTEST_SKIP() << "needs a process of its own";
+TEST_F(SmallDevice, RunsAFurtherShapeEagerlyForWhoseGraphItHasNoMemory) {
   constexpr std::int64_t size = 1 << 18;
   setenv("LOCKSTEP_SIM_MEMORY", "120000000", 1);
   Tensor weight = full({size}, 1.0, f32_there).set_requires_grad();
@@ -89,7 +90,6 @@ TEST(SmallDevice, RunsAFurtherShapeEagerlyForWhoseGraphItHasNoMemory) {
   EXPECT_FALSE(graph.replayed());
   for (int i = 0; i < 3; ++i) EXPECT_GT(graph({small})[0].item(), 0.9);
   EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
-  EXPECT_EQ(findings(), 0u);
 }
 
 }  // namespace

@@ -349,8 +349,8 @@ TensorState state_of(optim::Optimizer& optimizer) {
 }
 
 TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica) {
-  optimizer.check_distinguishable();
   if (!replica.reducer().shards()) return unless_alike(state_of(optimizer), replica);
+  optimizer.check_distinguishable();
   const auto others = std::make_shared<NotShards>();
   TensorState state{.pieces =
                         [&] {

@@ -261,7 +261,7 @@ void ReplicatedModule::leave_step_as_captured() {
   StepRecording* const recording = StepRecording::on(group_->device());
   if (!recording || !recording->meets(&begins_step_)) return;
   recording->when_abandoned([this, before = begins_step_] { begins_step_ = before; });
-  if (sends_buffers())
+  if (may_send_buffers() && !module_->named_buffers().empty())
     recording->require(
         [this, life = std::weak_ptr<const int>(stop_), before = begins_step_]() -> std::string {
           return life.expired() || begins_step_ == before
@@ -281,14 +281,14 @@ void ReplicatedModule::set_accumulated(const parallel::Accumulated& accumulated)
   begins_step_ = !reducer_->has_accumulated();
 }
 
-bool ReplicatedModule::sends_buffers() const {
-  return averaging_.empty() && options_.broadcast_buffers && group_->size() > 1 &&
-         !module_->named_buffers().empty();
+bool ReplicatedModule::may_send_buffers() const {
+  return averaging_.empty() && options_.broadcast_buffers && group_->size() > 1;
 }
 
 void ReplicatedModule::send_buffers() {
-  if (!sends_buffers()) return;
+  if (!may_send_buffers()) return;
   const auto buffers = module_->named_buffers();
+  if (buffers.empty()) return;
   const parallel::StepTimes::Scope times(times_of_forward(*reducer_));
   const auto renew = [this](std::string&, comm::CollectiveId& id) {
     id.step = reducer_->next_forward().step;

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "autograd/grad_check_cases.hpp"
+#include "lockstep/nn/activation.hpp"
 
 // Gradients of ops that are compositions of others.
 
@@ -179,6 +180,23 @@ TEST(ComposedGradientsAtZero, AreZeroForNorms) {
             (Numbers{2, -2}));
   EXPECT_EQ(gradient({0, 0}, [](const Tensor& x) { return normalize(x, 3, 0); }),
             (Numbers{1e12, 1e12}));
+}
+
+// PyTorch's at the bounds, of which an infinite one is none, and where PReLU bends.
+TEST(ComposedGradientsAtTies, OfLimitsAreThoseBeyond) {
+  using Numbers = std::vector<double>;
+  const Numbers at{-INFINITY, -1, 0, 1, 6, INFINITY, NAN};
+  EXPECT_EQ(gradient(at, [](const Tensor& x) { return clamp(x, -1, 1); }),
+            (Numbers{0, 0, 1, 0, 0, 0, 0}));
+  EXPECT_EQ(gradient(at, [](const Tensor& x) { return clamp_min(x, -1); }),
+            (Numbers{0, 0, 1, 1, 1, 1, 0}));
+  EXPECT_EQ(gradient(at, [](const Tensor& x) { return clamp_max(x, 1); }),
+            (Numbers{1, 1, 1, 0, 0, 0, 0}));
+  EXPECT_EQ(gradient(at, [](const Tensor& x) { return nn::make<nn::ReLU6>()(x); }),
+            (Numbers{0, 0, 0, 1, 0, 0, 0}));
+  EXPECT_EQ(
+      gradient({-2, 0, 2}, [](const Tensor& x) { return prelu(x, full({1}, 0.25, x.options())); }),
+      (Numbers{0.25, 0.25, 1}));
 }
 
 TEST(ComposedGradientsAtInfinity, AreNumbers) {

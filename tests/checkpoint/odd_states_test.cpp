@@ -155,6 +155,38 @@ TEST(OddStates, AModelWithoutTensorsIsSaved) {
   EXPECT_TRUE(checkpoint::verify(folder / "run/step-1").empty());
 }
 
+// Though nobody has added the average.
+TEST(OddStates, AnOptimizersStateIsNotSavedWhileItsParametersHoldTheirAverages) {
+  const TemporaryFolder folder;
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<nn::Linear>(3, 2);
+    optim::AdamW optimizer(model->named_parameters());
+    optim::WeightAverage average(model->named_parameters());
+    checkpoint::Manager manager(folder / "run", group);
+    manager.add("optimizer", optimizer);
+    average.update();
+    {
+      const auto swapped = average.swap_in();
+      EXPECT_THAT([&] { manager.save(1); }, ::testing::ThrowsMessage<InvalidArgument>(
+                                                ::testing::HasSubstr("hold their averages")));
+    }
+    manager.save(2);
+    EXPECT_TRUE(manager.wait()) << manager.error();
+  });
+}
+
+TEST(OddStates, AnOptimizerWithNamelessGroupsIsRefusedBeforeAnythingIsTrained) {
+  const TemporaryFolder folder;
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<nn::Linear>(3, 2);
+    optim::AdamW optimizer({{{model->weight}, {.lr = 0.1}}, {{model->bias}, {.lr = 0.2}}});
+    checkpoint::Manager manager(folder / "run", group);
+    EXPECT_THAT([&] { manager.add("optimizer", optimizer); },
+                ::testing::ThrowsMessage<InvalidArgument>(
+                    ::testing::HasSubstr("needs the names of its parameters")));
+  });
+}
+
 // Or a run that goes on from it would train averages.
 TEST(OddStates, WeightsAreNotSavedOrLoadedWhileTheirAveragesAreInTheirPlace) {
   const TemporaryFolder folder;

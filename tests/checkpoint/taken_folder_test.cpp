@@ -120,6 +120,23 @@ TEST(TakenFolder, PrunesTheOthersWhereACheckpointCannotBeTakenAway) {
   });
 }
 
+TEST(TakenFolder, StaysWhereItWasWhenTheProgramGoesElsewhere) {
+  const testing::TemporaryFolder folder;
+  const fs::path before = fs::current_path();
+  fs::create_directory(folder / "elsewhere");
+  fs::current_path(folder.path());
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 4;
+    Manager manager("run", group, {.asynchronous = false, .read_back = false});
+    manager.add("value", value);
+    fs::current_path(folder / "elsewhere");
+    manager.save(1);
+    EXPECT_EQ(manager.error(), "");
+  });
+  fs::current_path(before);
+  EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::ElementsAre(1));
+}
+
 // Of a network file system: what is there may be refused once, or not be seen yet.
 TEST(TakenFolder, IsReadAgainBeforeAnOlderCheckpointIsTaken) {
   const testing::TemporaryFolder folder;

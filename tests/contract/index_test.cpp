@@ -1,6 +1,10 @@
 #include "arguments/index.hpp"
 
+#include <cmath>
+
 #include "contract/backends.hpp"
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -57,6 +61,24 @@ TEST_P(IndexContract, TakesManyLinesAndLongOnes) {
         EXPECT_EQ(out.get(), y) << rows << " x " << columns << " along " << dim;
         EXPECT_EQ(sum.get(), z) << rows << " x " << columns << " along " << dim;
       }
+}
+
+// Where nobody waits for an error: what is looked up there is NaN, and what is added left out.
+TEST_P(IndexContract, GivesNanOnAGpuForWhatIsOutOfRange) {
+  if (!GetParam().device.is_cuda()) return;
+  const Tensor x = ones({3}, {GetParam().dtype, GetParam().device});
+  const Tensor index = tensor<std::int64_t>({7, -1, 2}).to(GetParam().device);
+  for (const Tensor& y : {gather(x, 0, index), index_select(x, 0, index)}) {
+    const auto numbers = y.to(DType::f64).to_vector<double>();
+    EXPECT_TRUE(std::isnan(numbers[0]) && std::isnan(numbers[1])) << numbers[0];
+    EXPECT_EQ(numbers[2], 1);
+  }
+  EXPECT_EQ(gather(x.to(DType::i64), 0, index).to_vector<std::int64_t>(),
+            (std::vector<std::int64_t>{0, 0, 1}));
+  EXPECT_EQ(index_add(x, 0, index, x).to(DType::f64).to_vector<double>(),
+            (std::vector<double>{1, 1, 2}));
+  const Tensor targets = tensor<std::int64_t>({5}).to(GetParam().device);
+  EXPECT_TRUE(std::isnan(nll_loss(x.reshape({1, 3}), targets).to(DType::f64).item()));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -163,7 +163,7 @@ class ReplicatedModule {
  private:
   bool only_accumulates() const noexcept { return stop_.use_count() > 1; }
   bool begins_step();
-  bool sends_buffers() const;
+  bool may_send_buffers() const;
   void leave_step_as_captured();
   void check_same_tensors() const;
   void tell_of_modules();

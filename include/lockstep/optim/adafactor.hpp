@@ -48,7 +48,7 @@ class Adafactor final : public OptimizerWith<AdafactorOptions> {
       : Adafactor(Groups{{std::move(parameters), options}}) {}
   /// Several groups. @throws InvalidArgument as above.
   explicit Adafactor(const Groups& groups) : OptimizerWith(groups) {
-    for (const auto& group : groups) refuse_shards(group.parameters);
+    for (const auto& group : groups) check_parameters(group.parameters);
   }
 
  private:

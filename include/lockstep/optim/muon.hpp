@@ -60,7 +60,7 @@ class Muon final : public OptimizerWith<MuonOptions> {
       : Muon(Groups{{std::move(parameters), options}}) {}
   /// Several groups. @throws InvalidArgument as above.
   explicit Muon(const Groups& groups) : OptimizerWith(groups) {
-    for (const auto& group : groups) refuse_shards(group.parameters);
+    for (const auto& group : groups) check_parameters(group.parameters);
   }
 
  private:

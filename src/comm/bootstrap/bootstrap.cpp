@@ -6,6 +6,7 @@
 #include "comm/bootstrap/host_identity.hpp"
 #include "comm/group_registry.hpp"
 #include "comm/tcp/socket.hpp"
+#include "core/standard_streams.hpp"
 #include "lockstep/comm/errors.hpp"
 
 namespace lockstep::comm {
@@ -55,6 +56,7 @@ void Bootstrap::discover_peers() {
 }
 
 std::unique_ptr<Bootstrap> make_bootstrap(const BootstrapOptions& options) {
+  open_closed_standard_streams();  // before any socket
   if (const auto job = explicit_job(options))
     return job->size == 1 ? make_single_bootstrap() : make_tcp_bootstrap(*job);
   if (const auto launch = detect_mpi_launcher())

@@ -9,7 +9,6 @@
 #include "comm/group_registry.hpp"
 #include "comm/session/device_choice.hpp"
 #include "comm/timeout.hpp"
-#include "core/standard_streams.hpp"
 #include "lockstep/comm/stop_request.hpp"
 #include "lockstep/observe/log.hpp"
 #include "runtime/background_failure.hpp"
@@ -24,8 +23,7 @@ using comm::SignatureComparison;
 std::atomic<Session::State*> Session::State::current{nullptr};
 
 Session::State::State(const SessionOptions& session_options)
-    : options((open_closed_standard_streams(), session_options)),  // before any socket
-      bootstrap(comm::make_bootstrap(options.bootstrap)) {
+    : options(session_options), bootstrap(comm::make_bootstrap(options.bootstrap)) {
   set_log_rank(bootstrap->rank(), bootstrap->size());
 }
 
