@@ -34,7 +34,8 @@ UNARY = {
     "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "reciprocal": torch.reciprocal, "exp": torch.exp,
     "expm1": torch.expm1, "log": torch.log, "log2": torch.log2, "log10": torch.log10,
     "log1p": torch.log1p, "sin": torch.sin, "cos": torch.cos, "tan": torch.tan,
-    "atan": torch.atan, "erf": torch.erf, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
+    "atan": torch.atan, "asin": torch.asin, "acos": torch.acos, "sinh": torch.sinh, "cosh": torch.cosh,
+    "asinh": torch.asinh, "acosh": torch.acosh, "atanh": torch.atanh, "erf": torch.erf, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
     "relu": torch.relu, "silu": F.silu, "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "softplus": F.softplus, "mish": F.mish,
     "elu": F.elu, "hardswish": F.hardswish, "leaky_relu": F.leaky_relu,
@@ -59,7 +60,7 @@ UNARY = {
     "reshape": lambda x: torch.reshape(x, (16,)), "expand": lambda x: x.expand(2, 4, 4),
     "slice": lambda x: x[1:], "split": lambda x: torch.split(x, 2)[0], "diagonal": torch.diagonal,
     "tril": torch.tril, "triu": torch.triu, "topk": lambda x: torch.topk(x, 2)[0],
-    "bernoulli": torch.bernoulli, "selu": F.selu, "celu": F.celu, "glu": F.glu, "diag": torch.diag,
+    "bernoulli": torch.bernoulli, "selu": F.selu, "celu": F.celu, "logsigmoid": F.logsigmoid, "glu": F.glu, "diag": torch.diag,
     "repeat_interleave": lambda x: torch.repeat_interleave(x, 2, 0),
     "vector_norm": lambda x: torch.linalg.vector_norm(x, 3), "cumprod": lambda x: torch.cumprod(x, 0),
     "median": lambda x: torch.median(x, 0)[0], "lerp": lambda x: torch.lerp(x, x, 0.3),
@@ -74,7 +75,8 @@ IMAGES = {
 }
 BINARY = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div,
-    "remainder": torch.remainder, "cosine_similarity": F.cosine_similarity,
+    "addcmul": lambda a, b: torch.addcmul(a, a, b), "addcdiv": lambda a, b: torch.addcdiv(a, a, b),
+    "remainder": torch.remainder, "fmod": torch.fmod, "atan2": torch.atan2, "cosine_similarity": F.cosine_similarity,
     "prelu": lambda a, b: torch.prelu(a, b[0]),
     "cdist": torch.cdist,
     "maximum": torch.maximum, "minimum": torch.minimum, "pow": torch.pow,

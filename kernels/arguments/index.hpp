@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 #include "arguments/family.hpp"
 #include "lockstep/core/array_view.hpp"
 
@@ -9,7 +11,7 @@
 namespace lockstep::kernels {
 
 /// out = in gathered along dim: out[..i..] = in[..index[..i..]..]. @throws InvalidArgument for an
-/// index out of range (CPU); undefined value there on a GPU.
+/// index out of range (CPU); on a GPU NaN is there, of integers 0.
 struct GatherArguments {
   ArrayView out = {}, in = {};
   ArrayView index = {};  ///< i64, of out's shape
@@ -22,6 +24,14 @@ struct ScatterAddArguments {
   ArrayView out = {}, in = {};
   ArrayView index = {};  ///< i64, of in's shape
   int dim = 0;
+  std::string_view op = "scatter_add";  ///< for messages
+};
+
+/// out[..index[..i..]..] = in[..i..] along dim: of those at one place the last one stays.
+struct ScatterArguments {
+  ArrayView out = {}, in = {};
+  ArrayView index = {};  ///< i64, of in's shape
+  int dim = 0;
 };
 
 }  // namespace lockstep::kernels
@@ -29,5 +39,6 @@ struct ScatterAddArguments {
 /// Indexed access of one backend. Work runs in the order of the stream.
 #define LOCKSTEP_INDEX_KERNELS(KERNEL) \
   KERNEL(gather, GatherArguments)      \
+  KERNEL(scatter, ScatterArguments)    \
   KERNEL(scatter_add, ScatterAddArguments)
 LOCKSTEP_KERNEL_FAMILY(index, IndexKernels, LOCKSTEP_INDEX_KERNELS)

@@ -128,6 +128,14 @@ void gather_elements(const kernels::GatherArguments& a) {
 
 template <class T>
 void scatter_run(Run<T> to, Run<T> from, IndexRun index, const Places& places, std::int64_t n) {
+  if (index.stride == 0 && to.stride != 0)  // else they meet at one place
+    return copy_elements(sizeof(T), to.data + places.offset(index[0]), to.stride, from.data,
+                         from.stride, n);
+  for (std::int64_t i = 0; i < n; ++i) (&to[i])[places.offset(index[i])] = from[i];
+}
+
+template <class T>
+void scatter_add_run(Run<T> to, Run<T> from, IndexRun index, const Places& places, std::int64_t n) {
   const auto add = [](T& sum, T term) { sum = static_cast<T>(widen(sum) + widen(term)); };
   if (index.stride != 0) {
     for (std::int64_t i = 0; i < n; ++i) add((&to[i])[places.offset(index[i])], from[i]);
@@ -140,36 +148,53 @@ void scatter_run(Run<T> to, Run<T> from, IndexRun index, const Places& places, s
   for (std::int64_t i = 0; i < n; ++i) add(to[i], from[i]);
 }
 
-/// What meets at one element lies in one line, and is added in its order.
-template <class T>
-void scatter_elements(const kernels::ScatterAddArguments& a) {
-  const Places places{"scatter_add", a.out.shape[a.dim], a.out.strides[a.dim]};
+/// What meets at one element lies in one line, and goes there in its order.
+template <class T, class Arguments, class VisitRun>
+void scatter_elements(std::string_view op, const Arguments& a, const VisitRun& visit_run) {
+  const Places places{op, a.out.shape[a.dim], a.out.strides[a.dim]};
   const IndexedLines lines(a.in, a.out, a.index, a.dim);
   const std::int64_t length = lines.length();
   parallel_for(lines.count(), grain_of(length), [&](std::int64_t begin, std::int64_t end) {
     lines.for_each_run<T>({begin, end}, {0, length},
                           [&](Run<T> from, Run<T> to, IndexRun index, auto n) {
-                            scatter_run(to, from, index, places, n);
+                            visit_run(to, from, index, places, n);
                           });
   });
+}
+
+/// Elements that are only moved: `visit` gets a value of an unsigned integer of their size.
+template <class Visit>
+void dispatch_size(DType dtype, const Visit& visit) {
+  switch (lockstep::size_of(dtype)) {
+    case 1: return visit(std::uint8_t{});
+    case 2: return visit(std::uint16_t{});
+    case 4: return visit(std::uint32_t{});
+    default: return visit(std::uint64_t{});
+  }
 }
 
 }  // namespace
 
 void index::gather(const kernels::GatherArguments& arguments, StreamRef) {
   if (arguments.index.numel() == 0) return;
-  switch (lockstep::size_of(arguments.out.dtype)) {
-    case 1: return gather_elements<std::uint8_t>(arguments);
-    case 2: return gather_elements<std::uint16_t>(arguments);
-    case 4: return gather_elements<std::uint32_t>(arguments);
-    default: return gather_elements<std::uint64_t>(arguments);
-  }
+  dispatch_size(arguments.out.dtype,
+                [&](auto element) { gather_elements<decltype(element)>(arguments); });
+}
+
+void index::scatter(const kernels::ScatterArguments& arguments, StreamRef) {
+  if (arguments.index.numel() == 0) return;
+  dispatch_size(arguments.out.dtype, [&](auto element) {
+    using T = decltype(element);
+    scatter_elements<T>("scatter", arguments, scatter_run<T>);
+  });
 }
 
 void index::scatter_add(const kernels::ScatterAddArguments& arguments, StreamRef) {
   if (arguments.index.numel() == 0) return;
-  dispatch_numeric(arguments.out.dtype, "scatter_add",
-                   [&](auto tag) { scatter_elements<typename decltype(tag)::type>(arguments); });
+  dispatch_numeric(arguments.out.dtype, "scatter_add", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    scatter_elements<T>(arguments.op, arguments, scatter_add_run<T>);
+  });
 }
 
 }  // namespace lockstep::cpu_kernels

@@ -41,6 +41,21 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
+/// A thread a line, likewise: the last one stays.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    scatter_kernel(const __grid_constant__ Lines<3> lines, const T* in, T* out,
+                   const std::int64_t* index) {
+  for (std::int64_t i = global_thread(); i < lines.starts.count; i += grid_threads()) {
+    const auto at = lines.starts.offsets(static_cast<std::uint32_t>(i));
+    for (std::int64_t j = 0; j < lines.length[0]; ++j) {
+      const std::int64_t to = index[at.of[2] + j * lines.stride[2]];
+      if (to < 0 || to >= lines.length[1]) continue;
+      out[at.of[1] + to * lines.stride[1]] = in[at.of[0] + j * lines.stride[0]];
+    }
+  }
+}
+
 /// Elements that are only moved need one kernel a size.
 template <class Visitor>
 void dispatch_size(DType dtype, Visitor&& visit) {
@@ -72,6 +87,15 @@ void index::gather(const kernels::GatherArguments& a, StreamRef stream) {
     launch(stream, grid_for(a.out.numel(), threads), threads, 0, gather_kernel<T>, lines,
            a.out.as<T>(), a.in.as<T>(), a.index.as<std::int64_t>(),
            static_cast<T>(bits_of_missing(a.in.dtype)));
+  });
+}
+
+void index::scatter(const kernels::ScatterArguments& a, StreamRef stream) {
+  if (a.in.numel() == 0) return;
+  const auto lines = lines_along<3>(a.dim, {&a.in, &a.out, &a.index});
+  dispatch_size(a.in.dtype, [&]<class T>(TypeTag<T>) {
+    launch(stream, grid_for(lines.starts.count, threads), threads, 0, scatter_kernel<T>, lines,
+           a.in.as<T>(), a.out.as<T>(), a.index.as<std::int64_t>());
   });
 }
 

@@ -99,6 +99,40 @@ struct Remainder : Constants<T> {
   }
 };
 
+/// What division towards 0 leaves, as fmod of C and PyTorch: with the sign of a. Integers give 0
+/// for division by 0. The quotient counts as constant.
+template <class T>
+struct Fmod : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T a, T b) const {
+    if constexpr (is_integer<T>)
+      return b == 0 || b == -1 ? 0 : a % b;  // by -1 the least i64 would trap; nothing is left
+    else
+      return math::fmod(a, b);
+  }
+  LOCKSTEP_HD T gradient_a(T dy, T, T) const { return dy; }
+  LOCKSTEP_HD T gradient_b(T dy, T a, T b) const { return -dy * math::trunc(a / b); }
+};
+
+/// The angle of the point (b, a), within [-pi, pi]. At (0, 0) the gradient is 0.
+template <class T>
+struct Atan2 : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T a, T b) const { return math::atan2(a, b); }
+  LOCKSTEP_HD T gradient_a(T dy, T a, T b) const { return dy * over_squares(b, a, b); }
+  LOCKSTEP_HD T gradient_b(T dy, T a, T b) const { return -dy * over_squares(a, a, b); }
+
+ private:
+  // x / (a^2 + b^2), where squares might overflow or underflow.
+  LOCKSTEP_HD static T over_squares(T x, T a, T b) {
+    const T largest = math::abs(a) > math::abs(b) ? math::abs(a) : math::abs(b);
+    if (largest == T(0)) return T(0);
+    if (largest > std::numeric_limits<T>::max()) return x / largest;
+    const T u = a / largest, v = b / largest;
+    return x / largest / (u * u + v * v) / largest;
+  }
+};
+
 /// The larger one; NaN where either is. Equal operands share the gradient.
 template <class T>
 struct Maximum : Constants<T> {

@@ -184,6 +184,13 @@ LOCKSTEP_MATH_FUNCTION(sin, detail::sin_host, sinf)
 LOCKSTEP_MATH_FUNCTION(cos, detail::cos_host, cosf)
 LOCKSTEP_MATH_FUNCTION(tan, detail::tan_host, tanf)
 LOCKSTEP_MATH_FUNCTION(atan, detail::atan_host, atanf)
+LOCKSTEP_MATH_FUNCTION(asin, std::asin, asinf)
+LOCKSTEP_MATH_FUNCTION(acos, std::acos, acosf)
+LOCKSTEP_MATH_FUNCTION(sinh, std::sinh, sinhf)
+LOCKSTEP_MATH_FUNCTION(cosh, std::cosh, coshf)
+LOCKSTEP_MATH_FUNCTION(asinh, std::asinh, asinhf)
+LOCKSTEP_MATH_FUNCTION(acosh, std::acosh, acoshf)
+LOCKSTEP_MATH_FUNCTION(atanh, std::atanh, atanhf)
 LOCKSTEP_MATH_FUNCTION(log2, detail::log2_host, log2f)
 LOCKSTEP_MATH_FUNCTION(log10, detail::log10_host, log10f)
 LOCKSTEP_MATH_FUNCTION(sqrt, __builtin_sqrtf, sqrtf)
@@ -224,6 +231,10 @@ LOCKSTEP_MATH float pow(float x, float y) {
 #endif
 }
 LOCKSTEP_MATH double pow(double x, double y) { return ::pow(x, y); }
+
+/// The angle of the point (x, y)
+LOCKSTEP_MATH float atan2(float y, float x) { return ::atan2f(y, x); }
+LOCKSTEP_MATH double atan2(double y, double x) { return ::atan2(y, x); }
 
 /// What is left of x when y is taken away as often as it fits, with the sign of x; exact.
 LOCKSTEP_MATH float fmod(float x, float y) { return ::fmodf(x, y); }

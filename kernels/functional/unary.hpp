@@ -222,6 +222,62 @@ struct Atan : FloatingConstants<T> {
   LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy / (1 + x * x); }
 };
 
+/// The angle whose sine is x
+template <class T>
+struct Asin : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::asin(x); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy / math::sqrt((1 - x) * (1 + x)); }
+};
+
+/// The angle whose cosine is x
+template <class T>
+struct Acos : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::acos(x); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return -dy / math::sqrt((1 - x) * (1 + x)); }
+};
+
+/// Hyperbolic sine
+template <class T>
+struct Sinh : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::sinh(x); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy * math::cosh(x); }
+};
+
+/// Hyperbolic cosine
+template <class T>
+struct Cosh : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::cosh(x); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy * math::sinh(x); }
+};
+
+/// The number whose hyperbolic sine is x
+template <class T>
+struct Asinh : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::asinh(x); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy / math::sqrt(x * x + 1); }
+};
+
+/// The number from 0 on whose hyperbolic cosine is x
+template <class T>
+struct Acosh : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::acosh(x); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy / math::sqrt((x - 1) * (x + 1)); }
+};
+
+/// The number whose hyperbolic tangent is x
+template <class T>
+struct Atanh : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::atanh(x); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy / ((1 - x) * (1 + x)); }
+};
+
 /// Error function
 template <class T>
 struct Erf : FloatingConstants<T> {

@@ -40,7 +40,7 @@ Hardtanh::Hardtanh(double low, double high) : low_(low), high_(high) {
 
 std::string Hardtanh::describe() const { return text(low_, ", ", high_); }
 
-Softplus::Softplus(double beta) : beta_(beta) {
+Softplus::Softplus(double beta, double threshold) : beta_(beta), threshold_(threshold) {
   LOCKSTEP_CHECK(beta > 0, InvalidArgument, "Softplus: beta must be positive, got ", beta);
 }
 

@@ -22,6 +22,12 @@ TensorOptions statistics(TensorOptions options) {
   return {options.dtype == DType::f64 ? DType::f64 : DType::f32, options.device};
 }
 
+/// What running statistics begin with.
+Tensor tracked(const BatchNormLayerOptions& options, double value) {
+  return options.track_running_stats ? full({options.channels}, value, statistics(options.tensor))
+                                     : Tensor();
+}
+
 }  // namespace
 
 BatchNorm::BatchNorm(const BatchNormLayerOptions& options, Dims dims)
@@ -29,30 +35,38 @@ BatchNorm::BatchNorm(const BatchNormLayerOptions& options, Dims dims)
       dims_(dims),
       weight(this, "weight", options.affine ? ones({options.channels}, options.tensor) : Tensor()),
       bias(this, "bias", options.affine ? zeros({options.channels}, options.tensor) : Tensor()),
-      running_mean(this, "running_mean", zeros({options.channels}, statistics(options.tensor))),
-      running_var(this, "running_var", ones({options.channels}, statistics(options.tensor))),
-      num_batches_tracked(this, "num_batches_tracked",
-                          zeros({}, {DType::i64, options.tensor.device})) {}
+      running_mean(this, "running_mean", tracked(options, 0)),
+      running_var(this, "running_var", tracked(options, 1)),
+      num_batches_tracked(
+          this, "num_batches_tracked",
+          options.track_running_stats ? zeros({}, {DType::i64, options.tensor.device}) : Tensor()) {
+}
 
 Tensor BatchNorm::normalize(const Tensor& x, const Tensor& residual) {
   LOCKSTEP_CHECK(std::find(dims_.begin(), dims_.end(), x.dim()) != dims_.end(), InvalidArgument,
                  "BatchNorm: an input of shape ", x.shape(), ", expected one of ", dims_,
                  " dimensions");
-  const BatchNormOptions options{.training = is_training(),
+  const bool tracks = options_.track_running_stats;
+  const BatchNormOptions options{.training = is_training() || !tracks,
                                  .momentum = options_.momentum,
                                  .eps = options_.eps,
                                  .relu = options_.relu};
+  if (!tracks && !(group_ && is_training()))
+    return batch_norm(x, {}, {}, weight, bias, options, residual);
   if (!group_)
     return autograd::counted_batch_norm(x, running_mean, running_var, num_batches_tracked, weight,
                                         bias, options, residual);
-  if (is_training() && !autograd::Recomputation::is_running()) num_batches_tracked.add_(1);
+  if (tracks && is_training() && !autograd::Recomputation::is_running())
+    num_batches_tracked.add_(1);
   return parallel::sync_batch_norm(x, running_mean, running_var, weight, bias, options, group_,
                                    residual);
 }
 
 std::string BatchNorm::describe() const {
   return text(options_.channels, ", eps=", options_.eps, ", momentum=", options_.momentum,
-              options_.relu ? ", relu" : "", group_ ? ", synchronized" : "");
+              options_.relu ? ", relu" : "",
+              options_.track_running_stats ? "" : ", no running statistics",
+              group_ ? ", synchronized" : "");
 }
 
 std::size_t convert_sync_batchnorm(Module& module, const CommunicatorPtr& group) {

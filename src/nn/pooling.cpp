@@ -1,5 +1,7 @@
 #include "lockstep/nn/pooling.hpp"
 
+#include <algorithm>
+
 #include "nn/describe.hpp"
 
 namespace lockstep::nn {
@@ -23,6 +25,26 @@ std::string describe_windows(const Pool1dOptions& options) {
 }
 
 }  // namespace
+
+Tensor Unflatten::forward(const Tensor& x) const {
+  Shape shape = x.shape(), sizes = sizes_;
+  const int d = wrap_dim(dim_, x.dim());
+  std::int64_t known = 1;
+  int unknown = -1;
+  for (int i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == -1 && unknown < 0)
+      unknown = i;
+    else
+      known *= sizes[i];
+  }
+  if (unknown >= 0 && known > 0) sizes[unknown] = shape[d] / known;
+  LOCKSTEP_CHECK(!sizes.empty() && std::ranges::min(sizes) >= 0 && numel(sizes) == shape[d],
+                 InvalidArgument, "Unflatten: dimension ", d, " of an input of shape ", x.shape(),
+                 " cannot become ", sizes_);
+  shape.erase(d);
+  for (int i = 0; i < sizes.size(); ++i) shape.insert(d + i, sizes[i]);
+  return x.reshape(shape);
+}
 
 std::string MaxPool1d::describe() const { return describe_windows(options_); }
 std::string AvgPool1d::describe() const { return describe_windows(options_); }

@@ -85,6 +85,7 @@ std::map<std::string, Unary> unary_functions() {
       {"bernoulli", [](auto& x) { return bernoulli(x); }},
       {"selu", [](auto& x) { return selu(x); }},
       {"celu", [](auto& x) { return celu(x); }},
+      {"logsigmoid", [](auto& x) { return logsigmoid(x); }},
       {"glu", [](auto& x) { return glu(x); }},
       {"diag", [](auto& x) { return diag(x); }},
       {"repeat_interleave", [](auto& x) { return repeat_interleave(x, 2, 0); }},
@@ -134,6 +135,8 @@ std::map<std::string, Binary> binary_functions() {
        [](auto& a, auto& b) {
          return stack(std::vector<Tensor>{a, b});
        }},
+      {"addcmul", [](auto& a, auto& b) { return addcmul(a, a, b); }},
+      {"addcdiv", [](auto& a, auto& b) { return addcdiv(a, a, b); }},
       {"cosine_similarity", [](auto& a, auto& b) { return cosine_similarity(a, b); }},
       {"prelu", [](auto& a, auto& b) { return prelu(a, b[0]); }},
       {"cdist", [](auto& a, auto& b) { return cdist(a, b); }},

@@ -15,6 +15,13 @@ std::vector<GradCase> activations() {
   return {
       {"selu", [](const Tensors& in) { return selu(in[0]); }, apart_from_zero},
       {"celu", [](const Tensors& in) { return celu(in[0], 0.7); }, apart_from_zero},
+      {"logsigmoid", [](const Tensors& in) { return logsigmoid(in[0]); }, apart_from_zero},
+      {"softplus_of_beta", [](const Tensors& in) { return scaled_softplus(in[0], 1.5, 2.5); },
+       apart_from_zero},
+      {"addcmul", [](const Tensors& in) { return addcmul(in[0], in[1], in[2], 0.7); },
+       shapes({{3, 4}, {4}, {3, 1}})},
+      {"addcdiv", [](const Tensors& in) { return addcdiv(in[0], in[1], in[2], 0.7); },
+       shapes({{3, 4}, {4}, {3, 1}}, 0.5, 2.0)},
       {"glu", [](const Tensors& in) { return glu(in[0]); }, shapes({{3, 4}})},
       {"glu_of_rows", [](const Tensors& in) { return glu(in[0].transpose(0, 1), 0); },
        shapes({{3, 4}})},

@@ -144,6 +144,36 @@ std::vector<GradCase> losses() {
          return kl_div(log_softmax(in[0], 1), beside(in, targets({3, 4})));
        },
        shapes({{3, 4}})},
+      {"kl_div_of_logarithms",
+       [](const Tensors& in) { return kl_div(in[0], in[1], Reduction::batch_mean, true); },
+       shapes({{3, 4}, {3, 4}})},
+      {"pairwise_distance", [](const Tensors& in) { return pairwise_distance(in[0], in[1], 3); },
+       shapes({{3, 4}, {4}})},
+      {"triplet_margin_loss",
+       [](const Tensors& in) {
+         return triplet_margin_loss(in[0], in[1], in[2], {.margin = 9, .swap = true});
+       },
+       shapes({{3, 4}, {3, 4}, {3, 4}})},
+      {"margin_ranking_loss",
+       [=](const Tensors& in) {
+         return margin_ranking_loss(in[0], in[1], beside(in, ones({3, 4}, {DType::f64})), 9);
+       },
+       shapes({{3, 4}, {3, 4}})},
+      {"cosine_embedding_loss",
+       [=](const Tensors& in) {
+         return cosine_embedding_loss(in[0], in[1], beside(in, tensor<double>({1, -1, 0})), -1);
+       },
+       shapes({{3, 4}, {3, 4}})},
+      {"gaussian_nll_loss",
+       [](const Tensors& in) { return gaussian_nll_loss(in[0], in[1], in[2], {.full = true}); },
+       shapes({{3, 4}, {3, 4}, {3, 1}}, 0.5, 2.0)},
+      {"poisson_nll_loss", [](const Tensors& in) { return poisson_nll_loss(in[0], in[1]); },
+       shapes({{3, 4}, {3, 4}}, 0.5, 2.0)},
+      {"poisson_nll_loss_of_rates",
+       [](const Tensors& in) {
+         return poisson_nll_loss(in[0], in[1], {.log_input = false, .full = true});
+       },
+       shapes({{3, 4}, {3, 4}}, 1.5, 3.0)},
   };
 }
 

@@ -76,8 +76,9 @@ TEST_P(BinaryContract, GradientsMatchDifferences) {
           (2 * h));
     }
     // Where the 16-bit operands are equal, these have no derivative to difference.
-    const double equal_a = op == BinaryOp::floor_divide ? 0 : op == BinaryOp::remainder ? 1 : 0.5;
-    const double equal_b = op == BinaryOp::remainder ? -1 : equal_a;
+    const bool leaves_rest = op == BinaryOp::remainder || op == BinaryOp::fmod;
+    const double equal_a = op == BinaryOp::floor_divide ? 0 : leaves_rest ? 1 : 0.5;
+    const double equal_b = leaves_rest ? -1 : equal_a;
     if (equal_a != 0.5 || op == BinaryOp::maximum || op == BinaryOp::minimum)
       for (std::size_t i = 0; i < x.size(); ++i)
         if (std::abs(x[i] - y[i]) < 1e-5) {
@@ -159,6 +160,8 @@ TEST_P(BinaryIntegers, DivideWithoutTrapping) {
   EXPECT_EQ(out.get(), (Values{3, -3, 0, least}));
   run(BinaryOp::remainder);
   EXPECT_EQ(out.get(), (Values{1, 1, 0, 0}));
+  run(BinaryOp::fmod);
+  EXPECT_EQ(out.get(), (Values{1, -1, 0, 0}));
   EXPECT_THROW(run(BinaryOp::pow), Unsupported);
 }
 
@@ -182,6 +185,7 @@ TEST_P(BinaryBytes, AreComputedModulo256) {
   EXPECT_EQ(run(BinaryOp::div), (Values{2, 0, 0, 1}));
   EXPECT_EQ(run(BinaryOp::floor_divide), (Values{2, 0, 0, 1}));
   EXPECT_EQ(run(BinaryOp::remainder), (Values{0, 3, 0, 0}));
+  EXPECT_EQ(run(BinaryOp::fmod), (Values{0, 3, 0, 0}));
   EXPECT_EQ(run(BinaryOp::maximum), (Values{200, 5, 7, 255}));
   EXPECT_THROW(run(BinaryOp::add, {.alpha = 0.5}), InvalidArgument);
   EXPECT_THROW(run(BinaryOp::pow), Unsupported);

@@ -134,6 +134,8 @@ inline std::vector<Op> other_ops() {
        },
        true, true},
       {"cdist", of_two([](const Tensor& a, const Tensor& b) { return cdist(a, b); })},
+      {"addcdiv", of_two([](const Tensor& a, const Tensor& b) { return addcdiv(a, a, b); })},
+      {"addcmul", of_two([](const Tensor& a, const Tensor& b) { return addcmul(a, a, b); })},
       {"celu", of_one([](const Tensor& a) { return celu(a); })},
       {"clone", of_one([](const Tensor& a) { return a.clone(); }), true, true},
       {"conv1d",
@@ -155,6 +157,9 @@ inline std::vector<Op> other_ops() {
        [](const TensorOptions& given) {
          return cross_entropy(x({2, 3}, given), zeros({2}, {DType::i64, given.device}));
        }},
+      {"cosine_embedding_loss", of_two([](const Tensor& a, const Tensor& b) {
+         return cosine_embedding_loss(a, b, zeros({2}, a.options()));
+       })},
       {"cosine_similarity",
        of_two([](const Tensor& a, const Tensor& b) { return cosine_similarity(a, b); })},
       {"cumprod", of_one([](const Tensor& a) { return cumprod(a, 0); }), true, true},
@@ -195,6 +200,9 @@ inline std::vector<Op> other_ops() {
          return gather(x({2, 3}, given), 0, index_of({1, 3}, given));
        },
        true, true},
+      {"gaussian_nll_loss", of_two([](const Tensor& a, const Tensor& b) {
+         return gaussian_nll_loss(a, b, ones({2, 3}, b.options()));
+       })},
       {"glu", of_one([](const Tensor& a) { return glu(a, 0); })},
       {"group_norm", [](const TensorOptions& given) { return group_norm(image(given), 1); }},
       {"gru",
@@ -278,6 +286,9 @@ inline std::vector<Op> other_ops() {
          return max_pool2d(x({1, 1, 4, 4}, given), {.kernel = 2});
        }},
       {"mean", of_one([](const Tensor& a) { return mean(a); })},
+      {"logsigmoid", of_one([](const Tensor& a) { return logsigmoid(a); })},
+      {"margin_ranking_loss",
+       of_two([](const Tensor& a, const Tensor& b) { return margin_ranking_loss(a, b, a); })},
       {"median", of_one([](const Tensor& a) { return median(a, 1).first; }), true},
       {"meshgrid", of_one([](const Tensor& a) {
          return meshgrid({a[0], a[1]})[0];
@@ -303,6 +314,8 @@ inline std::vector<Op> other_ops() {
          return pad(a, std::vector<std::int64_t>{1, 1});
        }),
        true, true},
+      {"pairwise_distance",
+       of_two([](const Tensor& a, const Tensor& b) { return pairwise_distance(a, b); })},
       {"permute", of_one([](const Tensor& a) {
          return a.permute({1, 0});
        }),
@@ -320,6 +333,8 @@ inline std::vector<Op> other_ops() {
       {"prelu", of_one([](const Tensor& a) { return prelu(a, a[0][0]); })},
       {"prod", of_one([](const Tensor& a) { return prod(a, {0}); }), true, true},
       {"quantile", of_one([](const Tensor& a) { return quantile(a, 0.5, 1); })},
+      {"poisson_nll_loss",
+       of_two([](const Tensor& a, const Tensor& b) { return poisson_nll_loss(a, b); })},
       {"repeat", of_one([](const Tensor& a) {
          return repeat(a, {2, 1});
        }),
@@ -352,6 +367,7 @@ inline std::vector<Op> other_ops() {
        [](const TensorOptions& given) {
          return self_attention(x({1, 2, 12}, given), 2);
        }},
+      {"scaled_softplus", of_one([](const Tensor& a) { return scaled_softplus(a, 2); })},
       {"scatter",
        [](const TensorOptions& given) {
          return scatter(x({2, 3}, given), 0, index_of({1, 3}, given), 1);
@@ -387,8 +403,11 @@ inline std::vector<Op> other_ops() {
        }),
        true, true},
       {"topk", of_one([](const Tensor& a) { return topk(a, 2).first; }), true},
+      {"triplet_margin_loss",
+       of_two([](const Tensor& a, const Tensor& b) { return triplet_margin_loss(a, b, b); })},
       {"tril", of_one([](const Tensor& a) { return tril(a); }), true, true},
       {"triu", of_one([](const Tensor& a) { return triu(a); }), true, true},
+      {"unique", of_one([](const Tensor& a) { return unique(a).values; }), true, true},
       {"uniform_",
        [](const TensorOptions& given) {
          return x({2, 3}, given).uniform_();

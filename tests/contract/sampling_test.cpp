@@ -166,6 +166,44 @@ TEST_P(Indexing, ScatterAddSumsManyHalfPrecisionTermsExactly) {
   }
 }
 
+TEST_P(Indexing, ScatterKeepsTheLastOfSeveral) {
+  const Tensor index = zeros({3}, {DType::i64, device()});
+  for (const DType dtype : {DType::f32, DType::bf16, DType::u8, DType::i64}) {
+    const Tensor source = arange(3, {dtype, device()}) + 5;
+    EXPECT_THAT(
+        scatter(zeros({2}, source.options()), 0, index, source).to(DType::f64).to_vector<double>(),
+        ElementsAre(7, 0));
+    // Along an index that is one number, too.
+    EXPECT_THAT(scatter(zeros({2}, source.options()), 0, index.slice(0, 0, 1).expand({3}), source)
+                    .to(DType::f64)
+                    .to_vector<double>(),
+                ElementsAre(7, 0));
+  }
+  const Tensor truth = scatter(zeros({2}, {DType::boolean, device()}), 0, index,
+                               ones({3}, {DType::boolean, device()}));
+  EXPECT_TRUE(equal(truth, tensor({1, 0}).to(device()) > 0));
+}
+
+TEST_P(Indexing, ChoosesCategoriesAsOftenAsTheyAreLikely) {
+  manual_seed(5);
+  const Tensor logits = log(tensor<float>({0.5F, 0.3F, 0.2F})).to(device()).expand({20000, 3});
+  const Tensor hard = gumbel_softmax(logits, 0.5, true);
+  EXPECT_TRUE(allclose(sum(hard, 1), ones({20000}, hard.options())));
+  const auto shares = mean(hard, 0).to(cpu).to_vector<float>();
+  EXPECT_NEAR(shares[0], 0.5, 0.02);
+  EXPECT_NEAR(shares[1], 0.3, 0.02);
+  Tensor leaf = zeros({4, 3}, {DType::f32, device()}).set_requires_grad();
+  manual_seed(6);
+  const Tensor soft = gumbel_softmax(leaf, 2.0);
+  sum(square(soft)).backward();
+  const Tensor of_soft = leaf.grad().clone();
+  leaf.set_grad({});
+  manual_seed(6);
+  sum(gumbel_softmax(leaf, 2.0, true) * (2.0 * soft.detach())).backward();
+  EXPECT_TRUE(allclose(leaf.grad(), of_soft));  // what is hard has the gradient of what is soft
+  EXPECT_THAT(refusal([&] { gumbel_softmax(leaf, 0); }), HasSubstr("above 0"));
+}
+
 TEST_P(Indexing, IndexAddMultipliesBytesToo) {
   const TensorOptions bytes{DType::u8, device()};
   const Tensor x = full({2}, 3, bytes), source = full({3}, 5, bytes);
@@ -188,6 +226,10 @@ TEST_P(Indexing, ScatterAddTakesEmptyIndicesAndRefusesWhatDoesNotFit) {
   EXPECT_THAT(refusal([&] { scatter_add(x, 0, index, x.to(DType::f64)); }), HasSubstr("f64"));
   if (is_cpu()) {
     EXPECT_THAT(refusal([&] { scatter_add(x, 0, index + 2, x); }), HasSubstr("outside [0, 2)"));
+    const Tensor rows = full({2}, 2, index.options());
+    EXPECT_THAT(refusal([&] { index_add(x, 0, rows, x); }), HasSubstr("index_add: index 2"));
+    EXPECT_THAT(refusal([&] { scatter(x, 0, index + 2, x); }), HasSubstr("scatter: index 2"));
+    EXPECT_THAT(refusal([&] { scatter(x, 0, index + 2, 1); }), HasSubstr("scatter: index 2"));
     EXPECT_THAT(refusal([&] { scatter_add(x, 0, index - 1, x); }), HasSubstr("-1"));
   }
 }

@@ -104,6 +104,13 @@ TEST_P(UnaryContract, SpecialValuesGiveTheUsualResults) {
   check(UnaryOp::log10, {inf, 0, -1, nan, 1000}, {inf, -inf, nan, nan, 3});
   check(UnaryOp::tan, {inf, nan, 0}, {nan, nan, 0});
   check(UnaryOp::atan, {inf, -inf, nan, 0}, {M_PI / 2, -M_PI / 2, nan, 0});
+  check(UnaryOp::asin, {1, -1, 2, nan, 0}, {M_PI / 2, -M_PI / 2, nan, nan, 0});
+  check(UnaryOp::acos, {1, -1, 2, nan, 0}, {0, M_PI, nan, nan, M_PI / 2});
+  check(UnaryOp::sinh, {inf, -inf, nan, 0}, {inf, -inf, nan, 0});
+  check(UnaryOp::cosh, {inf, -inf, nan, 0}, {inf, inf, nan, 1});
+  check(UnaryOp::asinh, {inf, -inf, nan, 0}, {inf, -inf, nan, 0});
+  check(UnaryOp::acosh, {inf, 0.5, nan, 1}, {inf, nan, nan, 0});
+  check(UnaryOp::atanh, {1, -1, 2, nan, 0}, {inf, -inf, nan, nan, 0});
   check(UnaryOp::log1p, {inf, -1, -2, nan, 0}, {inf, -inf, nan, nan, 0});
   check(UnaryOp::tanh, {inf, -inf, nan, 100, -100}, {1, -1, nan, 1, -1});
   check(UnaryOp::sigmoid, {inf, -inf, nan, 200}, {1, 0, nan, 1});

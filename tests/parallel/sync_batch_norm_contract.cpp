@@ -21,7 +21,7 @@ std::pair<std::int64_t, std::int64_t> share_of_batch(int rank, int ranks) {
 
 // What training with a synchronized norm leaves, and what the whole batch in one process does.
 void expect_the_whole_batch(Communicator& group, DType dtype, bool channels_last, bool relu,
-                            bool adds) {
+                            bool adds, bool tracks = true) {
   const Shape shape{12, 5, 3, 4};
   const double tolerance = dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 2e-5 : 3e-2;
   // Far from zero: sums of squares would cancel.
@@ -43,8 +43,10 @@ void expect_the_whole_batch(Communicator& group, DType dtype, bool channels_last
     y.backward(gradient);
     return std::vector{y, in.grad(), added.grad()};
   };
-  const nn::BatchNormLayerOptions options{
-      .channels = 5, .relu = relu, .tensor = {dtype, device_of_rank}};
+  const nn::BatchNormLayerOptions options{.channels = 5,
+                                          .relu = relu,
+                                          .track_running_stats = tracks,
+                                          .tensor = {dtype, device_of_rank}};
   const auto whole = nn::make<nn::BatchNorm2d>(options), own = nn::make<nn::BatchNorm2d>(options);
   EXPECT_EQ(nn::convert_sync_batchnorm(*own, share(group)), 1u);
   const auto expected = train(*whole, x.clone(), residual.clone(), dy);
@@ -56,8 +58,8 @@ void expect_the_whole_batch(Communicator& group, DType dtype, bool channels_last
   close(actual[0], expected[0].slice(0, first, last), tolerance);
   close(actual[1], expected[1].slice(0, first, last), tolerance);
   if (adds) close(actual[2], expected[2].slice(0, first, last), tolerance);
-  close(own->running_mean, whole->running_mean, 1e-5);
-  close(own->running_var, whole->running_var, 1e-5);
+  if (tracks) close(own->running_mean, whole->running_mean, 1e-5);
+  if (tracks) close(own->running_var, whole->running_var, 1e-5);
   for (const auto& [mine, all] : {std::pair{own->weight.grad(), whole->weight.grad()},
                                   {own->bias.grad(), whole->bias.grad()}})
     close(all_reduce_async(mine.to(DType::f64), group).wait(), all, 10 * tolerance);
@@ -70,6 +72,7 @@ TEST_P(SyncBatchNormContract, IsBatchNormOfTheWholeBatch) {
         for (const bool relu : {false, true})
           for (const bool adds : {false, true})
             expect_the_whole_batch(group, dtype, channels_last, relu, adds);
+    expect_the_whole_batch(group, DType::f32, false, true, false, false);
   });
 }
 
@@ -82,6 +85,12 @@ TEST_P(SyncBatchNormContract, AgreesInEvaluationWithoutCommunicating) {
     if (group.rank() > 0) return;
     EXPECT_EQ(norm(values({2, 3}, 1)).shape(), (Shape{2, 3}));
     EXPECT_NE(norm->describe().find("synchronized"), std::string::npos);
+    const auto of_batch = nn::make<nn::SyncBatchNorm>(
+        nn::BatchNormLayerOptions{
+            .channels = 3, .track_running_stats = false, .tensor = {DType::f64, device_of_rank}},
+        share(group));
+    of_batch->eval();
+    EXPECT_EQ(of_batch(values({2, 3}, 1)).shape(), (Shape{2, 3}));
   });
 }
 

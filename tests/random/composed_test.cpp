@@ -141,12 +141,19 @@ class RandomComposed : public RandomCases {
   static AssertionResult check_activations(RandomCase& c) {
     const RandomTensor x = c.tensor(c.shape(static_cast<int>(c.integer(1, 4)), 9, 500), {-3, 3});
     const double alpha = c.choose({1.0, 0.5, 3.0});
-    Expected of_selu(numel(x.shape())), of_celu(numel(x.shape()));
+    Expected of_selu(numel(x.shape())), of_celu(numel(x.shape())), of_logs(numel(x.shape())),
+        softened(numel(x.shape()));
     for (std::int64_t i = 0; i < numel(x.shape()); ++i) {
       const double value = at(x.values, i), grown = std::expm1(value);
       of_selu.add(i, 1.0507009873554805 * (value > 0 ? value : 1.6732632423543772 * grown));
       of_celu.add(i, value > 0 ? value : alpha * std::expm1(value / alpha));
+      of_logs.add(i, -std::log1p(std::exp(-value)));
+      const double scaled = value * alpha;
+      softened.add(i, scaled > 2 ? value : std::log1p(std::exp(scaled)) / alpha);
     }
+    if (auto r = agrees(logsigmoid(x), x.shape(), of_logs, once(c)); !r) return r << ": logsigmoid";
+    if (auto r = agrees(scaled_softplus(x, alpha, 2), x.shape(), softened, once(c)); !r)
+      return r << ": softplus of beta " << alpha;
     if (auto r = agrees(selu(x), x.shape(), of_selu, once(c)); !r) return r << ": selu";
     return agrees(celu(x, alpha), x.shape(), of_celu, once(c)) << ": celu of alpha " << alpha;
   }
@@ -187,6 +194,28 @@ class RandomComposed : public RandomCases {
            << ": lerp by " << number;
   }
 
+  static AssertionResult check_addc(RandomCase& c) {
+    const Shape shape = c.shape(static_cast<int>(c.integer(1, 3)), 9, 500);
+    const RandomTensor x = c.tensor(shape), a = c.tensor(c.broadcastable(shape)),
+                       b = c.tensor(c.broadcastable(shape), {0.5, 2});
+    const double factor = c.choose({1.0, -0.5});
+    Expected multiplied(numel(shape)), divided(numel(shape));
+    for (std::int64_t i = 0; i < numel(shape); ++i) {
+      const Dims index = index_of(i, shape);
+      const double left = at(a.values, broadcast_position(index, a.shape())),
+                   right = at(b.values, broadcast_position(index, b.shape()));
+      const auto put = [&](Expected& to, double term) {
+        to.values[static_cast<std::size_t>(i)] = at(x.values, i) + factor * term;
+        to.magnitudes[static_cast<std::size_t>(i)] = std::abs(at(x.values, i)) + std::abs(term);
+      };
+      put(multiplied, left * right);
+      put(divided, left / right);
+    }
+    if (auto r = agrees(addcmul(x, a, b, factor), shape, multiplied, once(c)); !r)
+      return r << ": addcmul";
+    return agrees(addcdiv(x, a, b, factor), shape, divided, once(c)) << ": addcdiv";
+  }
+
   /// Sequences are images of one row.
   static AssertionResult check_pools(RandomCase& c) {
     const std::int64_t kernel = c.integer(1, 4), padding = c.integer(0, kernel / 2);
@@ -222,6 +251,7 @@ TEST_P(RandomComposed, LearnedSlopesAgreeWithLoops) { run_cases(40, check_prelu)
 TEST_P(RandomComposed, ActivationsAgreeWithFormulas) { run_cases(40, check_activations); }
 TEST_P(RandomComposed, HalvesGateHalves) { run_cases(40, check_glu); }
 TEST_P(RandomComposed, WeightedMeansAgreeWithLoops) { run_cases(40, check_lerp); }
+TEST_P(RandomComposed, ProductsAndQuotientsAreAdded) { run_cases(40, check_addc); }
 TEST_P(RandomComposed, SequencesPoolAsImages) { run_cases(40, check_pools); }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -83,7 +83,8 @@ class RandomBinary : public RandomCases {
       db.magnitudes[static_cast<std::size_t>(at_b)] += std::abs(at(dy.values, i));
       // Between two that are closer than the steps of the differences may lie a kink, at two that
       // are equal a step of their quotient.
-      const bool steps = op == BinaryOp::floor_divide || op == BinaryOp::remainder;
+      const bool steps =
+          op == BinaryOp::floor_divide || op == BinaryOp::remainder || op == BinaryOp::fmod;
       if ((left != right || steps) && std::abs(left - right) < 1e-5)
         da.magnitudes[static_cast<std::size_t>(at_a)] =
             db.magnitudes[static_cast<std::size_t>(at_b)] = std::numeric_limits<double>::infinity();

@@ -229,7 +229,33 @@ class RandomIndex : public RandomCases {
     for (std::size_t i = 0; i < dx.size(); ++i)
       if (written[i]) dx[i] = 0;
     output.backward(dy);
-    return agrees(input.grad(), shape, exactly(dx), 0) << ": the gradient";
+    if (auto r = agrees(input.grad(), shape, exactly(dx), 0); !r) return r << ": the gradient";
+    return check_scattered_source(c, d, x, index, dy);
+  }
+
+  /// Elements of a source in the place of a number; the index may be shorter.
+  static AssertionResult check_scattered_source(RandomCase& c, int d, const RandomTensor& x,
+                                                const RandomTensor& index, const RandomTensor& dy) {
+    const Shape shape = x.shape(), of_index = index.shape();
+    Shape of_source = of_index;
+    for (int i = 0; i < of_source.size(); ++i) of_source[i] += c.integer(0, 2);
+    const RandomTensor source = c.tensor(of_source, {0, 100});
+    Values y = x.values, dx = dy.values, dsource(static_cast<std::size_t>(numel(of_source)));
+    for (std::int64_t i = 0; i < numel(of_index); ++i) {
+      const Dims from = index_of(i, of_index);
+      Dims target = from;
+      target[d] = static_cast<std::int64_t>(at(index.values, i));
+      const auto to = static_cast<std::size_t>(position_of(target, shape));
+      const auto read = static_cast<std::size_t>(position_of(from, of_source));
+      y[to] = source.values[read];
+      dx[to] = 0;
+      dsource[read] = dy.values[to];
+    }
+    const Tensor input = leaf(x), given = leaf(source), output = scatter(input, d, index, given);
+    if (auto r = agrees(output, shape, exactly(y), 0); !r) return r << ": of a source";
+    output.backward(dy);
+    if (auto r = agrees(input.grad(), shape, exactly(dx), 0); !r) return r << ": its gradient";
+    return agrees(given.grad(), of_source, exactly(dsource), 0) << ": gradient of the source";
   }
 
   /// masked_select and nonzero.

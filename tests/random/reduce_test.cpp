@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <map>
 #include <numeric>
 
 #include "lockstep/autograd/ops/pointwise.hpp"
@@ -305,6 +306,24 @@ class RandomLines : public RandomCases {
     }
     return agrees(searchsorted(sorted, values, right), shape, exactly(places), 0);
   }
+  static AssertionResult check_unique(const RandomTensor& x) {
+    std::map<double, std::int64_t> found;
+    for (const double value : x.values) ++found[value];
+    Values values, counts, places;
+    for (const auto& [value, count] : found) {
+      values.push_back(value);
+      counts.push_back(static_cast<double>(count));
+    }
+    for (const double value : x.values)
+      places.push_back(static_cast<double>(std::distance(found.begin(), found.find(value))));
+    const Shape of_values{static_cast<std::int64_t>(values.size())};
+    const Unique unique_ones = unique(x);
+    if (auto r = agrees(unique_ones.values, of_values, exactly(values), 0); !r)
+      return r << ": unique";
+    if (auto r = agrees(unique_ones.counts, of_values, exactly(counts), 0); !r)
+      return r << ": counts of unique";
+    return agrees(unique_ones.inverse, x.shape(), exactly(places), 0) << ": inverse of unique";
+  }
   static AssertionResult check_sort(RandomCase& c, const RandomTensor& x, std::int64_t dim,
                                     const Groups& lines) {
     const bool descending = c.chance(0.5);
@@ -357,6 +376,7 @@ class RandomLines : public RandomCases {
     if (auto r = agrees(min(x, dim, true).second, lines.kept, exactly(first_smallest), 0); !r)
       return r << ": position of min";
     if (auto r = check_sort(c, x, dim, lines); !r) return r;
+    if (auto r = check_unique(x); !r) return r;
     if (auto r = agrees(argsort(x, dim, true).narrow(static_cast<int>(dim), 0, k), best,
                         exactly(places), 0);
         !r)

@@ -27,7 +27,7 @@ struct ReLU : Module {
 /// min(max(x, 0), 6).
 struct ReLU6 : Module {
   /// @param x any shape.
-  Tensor forward(const Tensor& x) const { return clamp(x, 0, 6); }
+  Tensor forward(const Tensor& x) const { return relu6(x); }
 };
 
 /// x above 0, else slope * x.
@@ -148,7 +148,7 @@ class Hardtanh : public Module {
   /// @throws InvalidArgument for bounds in the wrong order.
   explicit Hardtanh(double low = -1.0, double high = 1.0);
   /// @param x any shape.
-  Tensor forward(const Tensor& x) const { return clamp(x, low_, high_); }
+  Tensor forward(const Tensor& x) const { return hardtanh(x, low_, high_); }
   std::string describe() const override;
 
  private:
@@ -170,22 +170,20 @@ struct Sigmoid : Module {
 /// log(sigmoid(x)), without overflow.
 struct LogSigmoid : Module {
   /// @param x any shape.
-  Tensor forward(const Tensor& x) const { return neg(softplus(neg(x))); }
+  Tensor forward(const Tensor& x) const { return logsigmoid(x); }
 };
 
-/// log(1 + e^(beta x)) / beta, without overflow.
+/// log(1 + e^(beta x)) / beta, and x itself where beta x is above the threshold.
 class Softplus : public Module {
  public:
   /// @throws InvalidArgument unless beta is above 0.
-  explicit Softplus(double beta = 1.0);
+  explicit Softplus(double beta = 1.0, double threshold = 20.0);
   /// @param x any shape.
-  Tensor forward(const Tensor& x) const {
-    return beta_ == 1 ? softplus(x) : softplus(x * beta_) / beta_;
-  }
+  Tensor forward(const Tensor& x) const { return scaled_softplus(x, beta_, threshold_); }
   std::string describe() const override;
 
  private:
-  double beta_;
+  double beta_, threshold_;
 };
 
 /// exp(x) / sum(exp(x)) along a dimension.

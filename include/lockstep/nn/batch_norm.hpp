@@ -20,6 +20,8 @@ struct BatchNormLayerOptions {
   double momentum = 0.1;  ///< share of the batch in the new running statistics
   bool affine = true;     ///< learn a weight and a bias
   bool relu = false;      ///< end with ReLU, in the same pass
+  /// Keep running statistics; without them evaluation, too, goes by the batch's.
+  bool track_running_stats = true;
   TensorOptions tensor = {};
 };
 
@@ -49,9 +51,9 @@ class BatchNorm : public Module {
  public:
   Parameter weight;            ///< [channels], or undefined
   Parameter bias;              ///< [channels], or undefined
-  Buffer running_mean;         ///< [channels]
-  Buffer running_var;          ///< [channels], unbiased
-  Buffer num_batches_tracked;  ///< i64 scalar: training batches seen
+  Buffer running_mean;         ///< [channels], or undefined
+  Buffer running_var;          ///< [channels], unbiased, or undefined
+  Buffer num_batches_tracked;  ///< i64 scalar: training batches seen; or undefined
 };
 
 /// Batch normalisation of images [N, C, H, W].

@@ -109,14 +109,16 @@ class BCEWithLogitsLoss : public Module {
 class KLDivLoss : public Module {
  public:
   /// How the losses become one.
-  explicit KLDivLoss(Reduction reduction = Reduction::mean) : reduction_(reduction) {}
+  explicit KLDivLoss(Reduction reduction = Reduction::mean, bool log_target = false)
+      : reduction_(reduction), log_target_(log_target) {}
   /// The loss of an input and a target.
   Tensor forward(const Tensor& log_probabilities, const Tensor& targets) const {
-    return kl_div(log_probabilities, targets, reduction_);
+    return kl_div(log_probabilities, targets, reduction_, log_target_);
   }
 
  private:
   Reduction reduction_;
+  bool log_target_;
 };
 
 /// Squared differences.
@@ -177,6 +179,83 @@ class HuberLoss : public Module {
  private:
   Reduction reduction_;
   double delta_;
+};
+
+/// Distances to a positive and to a negative, a margin apart.
+class TripletMarginLoss : public Module {
+ public:
+  using Options = TripletMarginLossOptions;
+  /// With all options.
+  explicit TripletMarginLoss(const Options& options = {}) : options_(options) {}
+  /// The loss of points.
+  Tensor forward(const Tensor& anchor, const Tensor& positive, const Tensor& negative) const {
+    return triplet_margin_loss(anchor, positive, negative, options_);
+  }
+
+ private:
+  Options options_;
+};
+
+/// Negative logarithm of a normal density.
+class GaussianNLLLoss : public Module {
+ public:
+  using Options = GaussianNLLLossOptions;
+  /// With all options.
+  explicit GaussianNLLLoss(const Options& options = {}) : options_(options) {}
+  /// The loss of a mean, a target and a variance.
+  Tensor forward(const Tensor& input, const Tensor& target, const Tensor& variance) const {
+    return gaussian_nll_loss(input, target, variance, options_);
+  }
+
+ private:
+  Options options_;
+};
+
+/// Negative logarithm of a Poisson probability.
+class PoissonNLLLoss : public Module {
+ public:
+  using Options = PoissonNLLLossOptions;
+  /// With all options.
+  explicit PoissonNLLLoss(const Options& options = {}) : options_(options) {}
+  /// The loss of a rate, or its logarithm, and a count.
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return poisson_nll_loss(input, target, options_);
+  }
+
+ private:
+  Options options_;
+};
+
+/// Which of two is the larger one, by a margin.
+class MarginRankingLoss : public Module {
+ public:
+  /// @param margin by which they are to differ.
+  explicit MarginRankingLoss(double margin = 0.0, Reduction reduction = Reduction::mean)
+      : margin_(margin), reduction_(reduction) {}
+  /// The loss of two inputs and a target, which is 1 or -1.
+  Tensor forward(const Tensor& a, const Tensor& b, const Tensor& target) const {
+    return margin_ranking_loss(a, b, target, margin_, reduction_);
+  }
+
+ private:
+  double margin_;
+  Reduction reduction_;
+};
+
+/// Cosines of pairs, a margin apart.
+class CosineEmbeddingLoss : public Module {
+ public:
+  /// @param margin by which they are to differ.
+  explicit CosineEmbeddingLoss(double margin = 0.0, Reduction reduction = Reduction::mean)
+      : margin_(margin), reduction_(reduction) {}
+  /// The loss of two inputs and a target, which is 1 or -1.
+  Tensor forward(const Tensor& a, const Tensor& b, const Tensor& target) const {
+    return cosine_embedding_loss(a, b, target, margin_, reduction_);
+  }
+
+ private:
+  double margin_;
+  Reduction reduction_;
 };
 
 /// Cosine of the angle between vectors along a dimension.

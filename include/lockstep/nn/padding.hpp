@@ -30,6 +30,14 @@ class Padding : public Module {
   std::vector<std::int64_t> padding_;
 };
 
+/// Surrounds images [N, C, H, W] with 0.
+struct ZeroPad2d : Padding {
+  /// The same on all sides.
+  explicit ZeroPad2d(std::int64_t all) : ZeroPad2d(all, all, all, all) {}
+  ZeroPad2d(std::int64_t left, std::int64_t right, std::int64_t top, std::int64_t bottom)
+      : Padding(PaddingMode::constant, {left, right, top, bottom}) {}
+};
+
 /// Reflects sequences [N, C, L] at their edges, which are not repeated.
 struct ReflectionPad1d : Padding {
   /// The same on all sides.

@@ -113,4 +113,18 @@ class Flatten : public Module {
   std::int64_t start_, end_;
 };
 
+/// Makes several dimensions of one.
+class Unflatten : public Module {
+ public:
+  /// @param dim which one; negative: counted from the back. @param sizes their extents; one may be
+  /// -1, and is what is left.
+  Unflatten(std::int64_t dim, const Shape& sizes) : dim_(dim), sizes_(sizes) {}
+  /// @param x any shape. @throws InvalidArgument where the extents do not make the dimension's.
+  Tensor forward(const Tensor& x) const;
+
+ private:
+  std::int64_t dim_;
+  Shape sizes_;
+};
+
 }  // namespace lockstep::nn

@@ -411,6 +411,7 @@ class Tensor {
   Tensor index_select(std::int64_t dim, const Tensor& index) const;
   /// `lockstep::scatter`.
   Tensor scatter(std::int64_t dim, const Tensor& index, Scalar value) const;
+  Tensor scatter(std::int64_t dim, const Tensor& index, const Tensor& source) const;
   /// `lockstep::flip`.
   Tensor flip(const Dims& dims) const;
   Tensor flip(DimIndex auto dim) const { return flip(only(dim)); }

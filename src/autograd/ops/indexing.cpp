@@ -49,38 +49,56 @@ Tensor flat_nonzero(const Tensor& x) {
   return argsort(truth, 0, true).narrow(0, 0, count);  // equal elements keep their order
 }
 
-}  // namespace
-
-Tensor scatter_add(const Tensor& x_in, std::int64_t dim, const Tensor& index,
-                   const Tensor& source_in) {
-  const OpCall call(ops::scatter_add, x_in, source_in);
-  const Tensor &x = call[0], &source = call[1];
-  check_index(call.name(), x, index);
+/// Of what a source gives a tensor where an index says. @return the dimension.
+/// @throws InvalidArgument for shapes that do not fit.
+int check_scattered(std::string_view op, const Tensor& x, std::int64_t dim, const Tensor& index,
+                    const Tensor& source) {
+  check_index(op, x, index);
   const int d = wrap_dim(dim, x.dim());
   bool fits = index.dim() == x.dim() && source.dim() == x.dim();
   for (int i = 0; fits && i < x.dim(); ++i)
     fits = index.shape()[i] <= source.shape()[i] && (i == d || index.shape()[i] <= x.shape()[i]);
-  LOCKSTEP_CHECK(fits, InvalidArgument, call.name(), ": an index of shape ", index.shape(),
+  LOCKSTEP_CHECK(fits, InvalidArgument, op, ": an index of shape ", index.shape(),
                  " does not fit a source of ", source.shape(), " and a tensor of ", x.shape(),
                  " along dimension ", d);
+  return d;
+}
+
+/// The gradient of such a source: 0 beyond the index.
+Tensor gathered_gradient(const Tensor& dy, int dim, const Tensor& index, const Shape& shape) {
+  const Tensor read = gather(dy, dim, index);
+  if (read.shape() == shape) return read;
+  const Tensor dsource = zeros(shape, dy.options());
+  corner(dsource, read.shape()).copy_(read);
+  return dsource;
+}
+
+/// x with what a source has added where an index says, for an op of that or another name.
+Tensor add_at_indices(const OpDescriptor& op, const Tensor& x_in, std::int64_t dim,
+                      const Tensor& index, const Tensor& source_in) {
+  const OpCall call(op, x_in, source_in);
+  const Tensor &x = call[0], &source = call[1];
+  const int d = check_scattered(call.name(), x, dim, index, source);
   const NoGradGuard no_recording;
   const DType wide = scatter_dtype(x.dtype());
   const Tensor sums = wide == x.dtype() ? x.clone() : x.to(wide).contiguous();
   const Tensor terms = corner(source, index.shape()).to(wide);
   backend_of(x).index.scatter_add(
-      {.out = sums.view(), .in = terms.view(), .index = index.view(), .dim = d}, stream_of(x));
+      {.out = sums.view(), .in = terms.view(), .index = index.view(), .dim = d, .op = call.name()},
+      stream_of(x));
   Tensor y = sums.to(x.dtype());
   if (!call.recording()) return y;
   return call.record(y, [d, index = SavedTensor(index)](const Tensor& dy, InputGradients& inputs) {
     inputs.set(0, dy);
-    if (!inputs.wanted(1)) return;
-    const Shape shape = inputs.operand_shape(1);
-    const Tensor read = gather(dy, d, index.get());
-    if (read.shape() == shape) return inputs.set(1, read);
-    const Tensor dsource = zeros(shape, dy.options());
-    corner(dsource, read.shape()).copy_(read);
-    inputs.set(1, dsource);
+    if (inputs.wanted(1))
+      inputs.set(1, gathered_gradient(dy, d, index.get(), inputs.operand_shape(1)));
   });
+}
+
+}  // namespace
+
+Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
+  return add_at_indices(ops::scatter_add, x, dim, index, source);
 }
 
 Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source,
@@ -93,8 +111,8 @@ Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const T
   LOCKSTEP_CHECK(index.dim() == 1 && source.shape() == wanted, InvalidArgument, call.name(),
                  ": an index of shape ", index.shape(), " into ", x.shape(), " along dimension ", d,
                  " needs one dimension and a source of shape ", wanted, ", got ", source.shape());
-  return scatter_add(call[0], d, index.reshape(along).expand(wanted),
-                     alpha == 1.0 ? call[1] : mul(call[1], alpha));
+  return add_at_indices(ops::index_add, call[0], d, index.reshape(along).expand(wanted),
+                        alpha == 1.0 ? call[1] : mul(call[1], alpha));
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
@@ -115,9 +133,26 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value) {
 Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, Scalar value) {
   const ComposedOp call(ops::scatter, x);
   const TensorOptions counts{DType::i32, x.device()};
-  const Tensor hits =
-      scatter_add(zeros(x.shape(), counts), dim, index, ones(index.shape(), counts));
+  const Tensor hits = add_at_indices(ops::scatter, zeros(x.shape(), counts), dim, index,
+                                     ones(index.shape(), counts));
   return masked_fill(x, hits > 0, value);
+}
+
+Tensor scatter(const Tensor& x_in, std::int64_t dim, const Tensor& index, const Tensor& source_in) {
+  const OpCall call(ops::scatter, x_in, source_in);
+  const Tensor &x = call[0], &source = call[1];
+  const int d = check_scattered(call.name(), x, dim, index, source);
+  const NoGradGuard no_recording;
+  Tensor y = x.clone();
+  const Tensor values = corner(source, index.shape());
+  backend_of(x).index.scatter(
+      {.out = y.view(), .in = values.view(), .index = index.view(), .dim = d}, stream_of(x));
+  if (!call.recording()) return y;
+  return call.record(y, [d, index = SavedTensor(index)](const Tensor& dy, InputGradients& inputs) {
+    if (inputs.wanted(0)) inputs.set(0, scatter(dy, d, index.get(), 0));
+    if (inputs.wanted(1))
+      inputs.set(1, gathered_gradient(dy, d, index.get(), inputs.operand_shape(1)));
+  });
 }
 
 Tensor nonzero(const Tensor& x) {
@@ -149,7 +184,7 @@ Tensor bincount(const Tensor& x, std::int64_t min_length) {
                  " places; it counts i64 of one dimension in 0 or more places");
   const std::int64_t last = x.numel() > 0 ? max(x).item<std::int64_t>() : -1;
   const Tensor places = zeros({std::max(min_length, last + 1)}, x.options());
-  return scatter_add(places, 0, x, ones({1}, x.options()).expand(x.shape()));
+  return add_at_indices(ops::bincount, places, 0, x, ones({1}, x.options()).expand(x.shape()));
 }
 
 Tensor one_hot(const Tensor& index, std::int64_t num_classes) {

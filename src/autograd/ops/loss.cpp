@@ -2,6 +2,7 @@
 
 #include "autograd/ops/common.hpp"
 #include "autograd/ops/composed.hpp"
+#include "autograd/ops/losses.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
@@ -20,23 +21,6 @@ LOCKSTEP_OP(smooth_l1_loss, floating, f32, same)
 namespace {
 
 using autograd::ComposedOp;
-
-Tensor reduced(const Tensor& losses, Reduction reduction) {
-  switch (reduction) {
-    case Reduction::mean: return mean(losses);
-    case Reduction::sum: return sum(losses);
-    case Reduction::batch_mean: return sum(losses) / losses.size(0);
-    case Reduction::none: break;
-  }
-  return losses;
-}
-
-/// A loss compares element by element: [N, 1] against [N] would broadcast to [N, N].
-void check_same_shape(std::string_view loss, const Tensor& input, const Tensor& target) {
-  LOCKSTEP_CHECK(input.shape() == target.shape(), InvalidArgument, loss, ": an input of shape ",
-                 input.shape(), " and a target of shape ", target.shape(),
-                 "; they must be the same (reshape one of them)");
-}
 
 void check_broadcasts(std::string_view loss, std::string_view what, const Tensor& weight,
                       const Tensor& input) {
@@ -149,10 +133,12 @@ Tensor binary_cross_entropy_with_logits(const Tensor& logits_in, const Tensor& t
   return reduced(weight.defined() ? losses * weight : losses, reduction);
 }
 
-Tensor kl_div(const Tensor& input_in, const Tensor& target_in, Reduction reduction) {
+Tensor kl_div(const Tensor& input_in, const Tensor& target_in, Reduction reduction,
+              bool log_target) {
   const ComposedOp call(ops::kl_div, input_in, target_in);
   check_same_shape(call.name(), input_in, target_in);
   const Tensor &input = call[0], &target = call[1];
+  if (log_target) return reduced(exp(target) * (target - input), reduction);
   const Tensor safe = where(target > 0.0, target, 1.0);
   return reduced(target * (log(safe) - input), reduction);
 }

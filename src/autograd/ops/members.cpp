@@ -136,6 +136,9 @@ Tensor Tensor::index_select(std::int64_t dim, const Tensor& index) const {
 Tensor Tensor::scatter(std::int64_t dim, const Tensor& index, Scalar value) const {
   return lockstep::scatter(*this, dim, index, value);
 }
+Tensor Tensor::scatter(std::int64_t dim, const Tensor& index, const Tensor& source) const {
+  return lockstep::scatter(*this, dim, index, source);
+}
 Tensor Tensor::flip(const Dims& dims) const { return lockstep::flip(*this, dims); }
 Tensor Tensor::roll(std::int64_t shift, std::int64_t dim) const {
   return lockstep::roll(*this, shift, dim);

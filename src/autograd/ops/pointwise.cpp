@@ -170,6 +170,13 @@ Tensor sin(const Tensor& x) { return unary(UnaryOp::sin, x); }
 Tensor cos(const Tensor& x) { return unary(UnaryOp::cos, x); }
 Tensor tan(const Tensor& x) { return unary(UnaryOp::tan, x); }
 Tensor atan(const Tensor& x) { return unary(UnaryOp::atan, x); }
+Tensor asin(const Tensor& x) { return unary(UnaryOp::asin, x); }
+Tensor acos(const Tensor& x) { return unary(UnaryOp::acos, x); }
+Tensor sinh(const Tensor& x) { return unary(UnaryOp::sinh, x); }
+Tensor cosh(const Tensor& x) { return unary(UnaryOp::cosh, x); }
+Tensor asinh(const Tensor& x) { return unary(UnaryOp::asinh, x); }
+Tensor acosh(const Tensor& x) { return unary(UnaryOp::acosh, x); }
+Tensor atanh(const Tensor& x) { return unary(UnaryOp::atanh, x); }
 Tensor erf(const Tensor& x) { return unary(UnaryOp::erf, x); }
 Tensor tanh(const Tensor& x) { return unary(UnaryOp::tanh, x); }
 Tensor sigmoid(const Tensor& x) { return unary(UnaryOp::sigmoid, x); }
@@ -284,6 +291,12 @@ Tensor remainder(const Tensor& x, Scalar value) {
   check_holds(traits(BinaryOp::remainder).name, x.dtype(), value);
   return remainder(x, scalar(value, x.options()));
 }
+Tensor fmod(const Tensor& a, const Tensor& b) { return binary(BinaryOp::fmod, a, b); }
+Tensor fmod(const Tensor& x, Scalar value) {
+  check_holds(traits(BinaryOp::fmod).name, x.dtype(), value);
+  return fmod(x, scalar(value, x.options()));
+}
+Tensor atan2(const Tensor& y, const Tensor& x) { return binary(BinaryOp::atan2, y, x); }
 
 Tensor maximum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::maximum, a, b); }
 Tensor minimum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::minimum, a, b); }

@@ -6,6 +6,8 @@
 #include "autograd/ops/common.hpp"
 #include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
+#include "lockstep/autograd/ops/indexing.hpp"
+#include "lockstep/autograd/ops/loss.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
 #include "lockstep/autograd/ops/sort.hpp"
@@ -124,6 +126,23 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOp
 Tensor randperm(std::int64_t n, Device device, Generator& generator) {
   const ComposedOp call(ops::randperm);
   return argsort(fine_uniform({n}, {DType::f64, device}, generator));
+}
+
+Tensor gumbel_softmax(const Tensor& logits, double tau, bool hard, std::int64_t dim,
+                      Generator& generator) {
+  LOCKSTEP_CHECK(tau > 0, InvalidArgument, "gumbel_softmax: tau is ", tau, ", it must be above 0");
+  LOCKSTEP_CHECK(is_floating(logits.dtype()), Unsupported, "gumbel_softmax: logits of ",
+                 logits.dtype(), "; it needs a floating dtype");
+  const DType wide = statistics_dtype(logits.dtype());
+  // Steps of 2^-48 from half of one on: a 0 would make a category impossible, a 1 the others.
+  const Tensor uniform =
+      fine_uniform(logits.shape(), {DType::f64, logits.device()}, generator) + 0x1p-49;
+  const Tensor noise = neg(log(neg(log(uniform)))).to(wide);
+  const Tensor soft = softmax((logits.to(wide) + noise) / tau, dim);
+  if (!hard) return soft.to(logits.dtype());
+  const Tensor chosen = argmax(soft.detach(), dim, /*keepdim=*/true);
+  const Tensor one_hot = scatter(zeros(soft.shape(), soft.options()), dim, chosen, 1);
+  return (one_hot - soft.detach() + soft).to(logits.dtype());
 }
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@ LOCKSTEP_OP(quantile, floating, follow, same)
 LOCKSTEP_OP(searchsorted, numeric, widest, same)
 LOCKSTEP_OP(sort, any, follow, same)
 LOCKSTEP_OP(topk, numeric, follow, same)
+LOCKSTEP_OP(unique, any, follow, same)
 
 namespace {
 
@@ -53,6 +54,22 @@ std::pair<Tensor, Tensor> sort(const Tensor& x, std::int64_t dim, bool descendin
   const ComposedOp call(ops::sort, x);
   const Tensor positions = argsort(x, dim, descending);
   return {gather(x, dim, positions), positions};
+}
+
+Unique unique(const Tensor& x) {
+  const ComposedOp call(ops::unique, x);
+  const NoGradGuard no_recording;
+  const auto [sorted, positions] = sort(x.detach().reshape({-1}), 0);
+  const std::int64_t count = sorted.numel();
+  Tensor is_first = ones({count}, {DType::boolean, x.device()});
+  if (count > 1)
+    is_first.slice(0, 1, count).copy_(sorted.slice(0, 1, count) != sorted.slice(0, 0, count - 1));
+  const Tensor places = cumsum(is_first.to(DType::i64), 0) - 1;
+  const Tensor values = masked_select(sorted, is_first);
+  return {
+      .values = values,
+      .inverse = scatter(zeros({count}, places.options()), 0, positions, places).reshape(x.shape()),
+      .counts = bincount(places, values.numel())};
 }
 
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim, bool largest) {

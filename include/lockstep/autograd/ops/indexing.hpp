@@ -32,6 +32,10 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value);
 /// A copy of x with `value` where `index` says along a dimension: out[..index[..i..]..] = value.
 /// Numeric dtypes. @param index as of `scatter_add`.
 Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, Scalar value);
+/// x with source[.., i, ..] where index[.., i, ..] says along a dimension: of several at one place
+/// the last. Each of those gets the place's gradient, as in PyTorch.
+/// @param index, source as of `scatter_add`; any dtype.
+Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source);
 
 /// The positions (i64) [n, dimensions] of the n elements that are not 0, in row-major order. Any
 /// dtype. Waits for the device, as does what follows.

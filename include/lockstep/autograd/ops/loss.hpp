@@ -97,9 +97,19 @@ Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = 
 /// Quadratic below beta: 0.5 d^2 / beta, else |d| - 0.5 beta. With a beta of 0, |d|.
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, double beta = 1.0,
                       Reduction reduction = Reduction::mean);
+/// The same, with PyTorch's order of arguments.
+inline Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction,
+                             double beta = 1.0) {
+  return smooth_l1_loss(input, target, beta, reduction);
+}
 /// Quadratic below delta: 0.5 d^2, else delta * (|d| - 0.5 delta).
 Tensor huber_loss(const Tensor& input, const Tensor& target, double delta = 1.0,
                   Reduction reduction = Reduction::mean);
+/// The same, with PyTorch's order of arguments.
+inline Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction,
+                         double delta = 1.0) {
+  return huber_loss(input, target, delta, reduction);
+}
 /// Binary cross-entropy of probabilities against probabilities. No logarithm counts less than -100,
 /// as in PyTorch, so that a certain and wrong answer costs 100. A probability outside [0, 1] gives
 /// NaN. For the results of a sigmoid, the function of logits is more accurate.
@@ -114,6 +124,58 @@ Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targ
                                         Reduction reduction = Reduction::mean);
 /// target * (log(target) - input) for log-probabilities `input`. As in PyTorch the mean is over all
 /// elements; the divergence itself, of each row of a batch, is `Reduction::batch_mean`.
-Tensor kl_div(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
+/// @param log_target `target` holds logarithms of probabilities, too.
+Tensor kl_div(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean,
+              bool log_target = false);
+
+/// The p-norm of a - b + eps along the last dimension, in which a and b have points. Others are
+/// broadcast.
+Tensor pairwise_distance(const Tensor& a, const Tensor& b, double p = 2, double eps = 1e-6,
+                         bool keepdim = false);
+/// max(0, margin - target (a - b)): a is to be the larger one where the target is 1, b where -1.
+Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& target,
+                           double margin = 0.0, Reduction reduction = Reduction::mean);
+
+/// Options of `triplet_margin_loss`.
+struct TripletMarginLossOptions {
+  double margin = 1.0;  ///< above 0
+  double p = 2;         ///< of the norm
+  double eps = 1e-6;    ///< added to each difference
+  bool swap = false;    ///< a negative may be near the positive rather than the anchor
+  Reduction reduction = Reduction::mean;
+};
+/// max(0, d(anchor, positive) - d(anchor, negative) + margin), d being `pairwise_distance`, of
+/// points [N, D] or [D]. With `swap` the second is the smaller one of it and d(positive, negative).
+/// @throws InvalidArgument for different shapes, and a margin that is not above 0.
+Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
+                           const TripletMarginLossOptions& options = {});
+/// 1 - cos(a, b) where the target is 1, max(0, cos(a, b) - margin) where it is -1, else 0.
+/// @param a, b [N, D] or [D]. @param target [N], or without dimensions.
+Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target,
+                             double margin = 0.0, Reduction reduction = Reduction::mean);
+
+/// Options of `gaussian_nll_loss`.
+struct GaussianNLLLossOptions {
+  bool full = false;  ///< with the constant log(2 pi) / 2
+  double eps = 1e-6;  ///< no variance counts less; its gradient is as though it did
+  Reduction reduction = Reduction::mean;
+};
+/// Negative logarithm of a normal density: (log(variance) + (input - target)^2 / variance) / 2.
+/// @param variance of input's shape, or one for each row: that shape with a last extent of 1, or
+/// without it. @throws InvalidArgument for other shapes, and on the CPU for one below 0.
+Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor& variance,
+                         const GaussianNLLLossOptions& options = {});
+
+/// Options of `poisson_nll_loss`.
+struct PoissonNLLLossOptions {
+  bool log_input = true;  ///< the input is the logarithm of the rate
+  bool full = false;      ///< with Stirling's approximation of log(target!), for targets above 1
+  double eps = 1e-8;      ///< added to a rate before its logarithm is taken
+  Reduction reduction = Reduction::mean;
+};
+/// Negative logarithm of a Poisson probability: exp(input) - target input, or without `log_input`
+/// input - target log(input + eps).
+Tensor poisson_nll_loss(const Tensor& input, const Tensor& target,
+                        const PoissonNLLLossOptions& options = {});
 
 }  // namespace lockstep

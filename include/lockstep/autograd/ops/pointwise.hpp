@@ -54,6 +54,20 @@ Tensor cos(const Tensor& x);
 Tensor tan(const Tensor& x);
 /// The angle in radians, within [-pi/2, pi/2], whose tangent is x.
 Tensor atan(const Tensor& x);
+/// The angle in radians, within [-pi/2, pi/2], whose sine is x; NaN outside [-1, 1].
+Tensor asin(const Tensor& x);
+/// The angle in radians, within [0, pi], whose cosine is x; NaN outside [-1, 1].
+Tensor acos(const Tensor& x);
+/// Hyperbolic sine.
+Tensor sinh(const Tensor& x);
+/// Hyperbolic cosine.
+Tensor cosh(const Tensor& x);
+/// The number whose hyperbolic sine is x.
+Tensor asinh(const Tensor& x);
+/// The number from 0 on whose hyperbolic cosine is x; NaN below 1.
+Tensor acosh(const Tensor& x);
+/// The number whose hyperbolic tangent is x; NaN outside [-1, 1].
+Tensor atanh(const Tensor& x);
 /// Error function.
 Tensor erf(const Tensor& x);
 /// Hyperbolic tangent.
@@ -71,6 +85,15 @@ enum class GeluApproximation : unsigned char { none, tanh };
 Tensor gelu(const Tensor& x, GeluApproximation approximation = GeluApproximation::none);
 /// log(1 + e^x).
 Tensor softplus(const Tensor& x);
+/// log(1 + e^(beta x)) / beta; x where beta x is above the threshold, as PyTorch's softplus.
+/// @throws InvalidArgument for a beta of 0.
+Tensor scaled_softplus(const Tensor& x, double beta, double threshold = 20.0);
+/// log(sigmoid(x)), without overflow.
+Tensor logsigmoid(const Tensor& x);
+/// min(max(x, low), high); the gradient passes in between.
+Tensor hardtanh(const Tensor& x, double low = -1.0, double high = 1.0);
+/// min(max(x, 0), 6).
+Tensor relu6(const Tensor& x);
 /// x * tanh(softplus(x)).
 Tensor mish(const Tensor& x);
 /// x above 0, else alpha * (e^x - 1).
@@ -140,12 +163,23 @@ Tensor floor_divide(const Tensor& a, const Tensor& b);
 Tensor remainder(const Tensor& a, const Tensor& b);
 /// The same by a number. @throws InvalidArgument for one that x's integer dtype cannot hold.
 Tensor remainder(const Tensor& x, Scalar value);
+/// What division towards 0 leaves, with the sign of a, as fmod of C. Integers give 0 for division
+/// by 0. The gradient takes the quotient for constant.
+Tensor fmod(const Tensor& a, const Tensor& b);
+/// The same by a number.
+Tensor fmod(const Tensor& x, Scalar value);
+/// The angle in radians of the point (x, y), within [-pi, pi]. At (0, 0) its gradient is 0.
+Tensor atan2(const Tensor& y, const Tensor& x);
 /// The larger; at ties each gets half of the gradient.
 Tensor maximum(const Tensor& a, const Tensor& b);
 /// The smaller; at ties each gets half of the gradient.
 Tensor minimum(const Tensor& a, const Tensor& b);
 /// a to the power b.
 Tensor pow(const Tensor& a, const Tensor& b);
+/// x + value * a * b. 16 bits are rounded once. Floating; shapes broadcast.
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1.0);
+/// x + value * a / b, likewise.
+Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1.0);
 /// a + weight * (b - a), counted from the end that is nearer: exactly b for a weight of 1.
 /// Floating; shapes broadcast.
 Tensor lerp(const Tensor& a, const Tensor& b, const Tensor& weight);

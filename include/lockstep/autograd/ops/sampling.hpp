@@ -15,7 +15,7 @@ namespace lockstep {
 /// @param weights one or two dimensions (rows of categories), floating, not negative, some above 0,
 /// of a finite sum in f64; they need not add up to 1.
 /// @param num_samples draws from each row; without replacement at most as many as there are weights
-/// above 0.
+/// above 0 (a GPU, which checks no values, draws those of weight 0 after all others).
 /// @throws InvalidArgument where weights are none of that, as far as shapes tell; values are
 /// checked on the CPU only, for that would wait for a GPU.
 Tensor multinomial(const Tensor& weights, std::int64_t num_samples, bool replacement = false,
@@ -32,5 +32,12 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
                Generator& generator = default_generator());
 /// 0, 1, ... n - 1 (i64) in random order.
 Tensor randperm(std::int64_t n, Device device = cpu, Generator& generator = default_generator());
+
+/// softmax((logits + noise) / tau) along a dimension, whose largest element is that of category k
+/// with the probability softmax(logits)[k] (Jang et al. 2017). With `hard` that element is 1 and
+/// the others 0, and the gradient is that of the softmax.
+/// @throws InvalidArgument for a tau that is not above 0.
+Tensor gumbel_softmax(const Tensor& logits, double tau = 1.0, bool hard = false,
+                      std::int64_t dim = -1, Generator& generator = default_generator());
 
 }  // namespace lockstep

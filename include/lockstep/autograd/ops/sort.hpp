@@ -15,6 +15,15 @@ namespace lockstep {
 std::pair<Tensor, Tensor> sort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 /// The positions (i64) by which `sort` would rearrange each line. Not differentiable.
 Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
+/// What `unique` finds.
+struct Unique {
+  Tensor values;   ///< the different elements, in rising order, [n]
+  Tensor inverse;  ///< i64, of the input's shape: which of them each element is
+  Tensor counts;   ///< i64 [n], how often each is there
+};
+/// The different elements of a tensor, each NaN one of its own. Any dtype. Waits for the device.
+/// Not differentiable.
+Unique unique(const Tensor& x);
 /// The k largest (or smallest) elements along a dimension, in falling (rising) order, and their
 /// positions (i64).
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim = -1,
