@@ -50,7 +50,7 @@ ALLOWED = {
     "comm/control": COMM | {"comm/tcp"},
     "comm/hier": COMM_BACKEND | {"comm/shm", "kernels"},
     "comm/mpi": COMM_BACKEND | {"comm/bootstrap"},
-    "comm/session": COMM | {"comm/bootstrap", "comm/control"},
+    "comm/session": COMM | {"comm/bootstrap", "comm/control", "kernels"},
     "parallel": AUTOGRAD | {"comm"},
     "amp": PARALLEL | {"optim"},
     "nn": PARALLEL,

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "cpu/channel_loops.hpp"
@@ -119,6 +120,16 @@ struct Loops {
 const Loops& loops();
 /// The name of that instruction set: "baseline", "avx2" or "avx512".
 const char* isa_name();
+/// The same, or the one that will be, without its being in use from now on.
+const char* best_isa();
+/// The best of this build that the machine has, whatever is used of it.
+const char* machine_isa();
+/// Has the instruction set be none above one of `compiled_isas`, whatever the machine has and
+/// LOCKSTEP_CPU_ISA says, here and in libraries that are not in use yet (`isa_limit`).
+/// @return false where a better one is in use already, and stays.
+bool limit_isa(std::string_view name);
+/// The name that `limit_isa` was given; null: none.
+const char* isa_limit();
 /// The names of all instruction sets of this build, best first.
 std::vector<const char*> compiled_isas();
 

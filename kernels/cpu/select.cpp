@@ -1,4 +1,9 @@
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstdlib>
+#include <iterator>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -42,10 +47,26 @@ constexpr Level levels[] = {
 #undef LOCKSTEP_CPU_ISA
 };
 
+/// Where a level stands in the list.
+std::size_t place_of(std::string_view name) {
+  const auto* const found = std::ranges::find(levels, name, &Level::name);
+  LOCKSTEP_CHECK(found != std::end(levels), InvalidArgument, "this build has no kernels for ",
+                 name);
+  return static_cast<std::size_t>(found - std::begin(levels));
+}
+
+std::atomic<std::size_t> limit{0};  // the first level that may be chosen
+std::atomic<bool> is_limited = false;
+std::atomic<bool> is_chosen = false;  // and in use
+
 Level choose() {
-  const char* wanted = std::getenv("LOCKSTEP_CPU_ISA");
-  for (const Level& level : levels)
-    if ((!wanted || !*wanted || std::string_view(wanted) == level.name) && machine_has(level.name))
+  const char* const wanted = std::getenv("LOCKSTEP_CPU_ISA");
+  const bool takes_any = !wanted || !*wanted || [&] {  // a level above the limit is as good as none
+    const auto* const named = std::ranges::find(levels, std::string_view(wanted), &Level::name);
+    return named < std::begin(levels) + limit && machine_has(wanted);
+  }();
+  for (const Level& level : std::span(levels).subspan(limit))
+    if ((takes_any || std::string_view(wanted) == level.name) && machine_has(level.name))
       return level;
   LOCKSTEP_THROW(InvalidArgument, "LOCKSTEP_CPU_ISA=", wanted ? wanted : "",
                  ": this build or this machine lacks that instruction set; the best of this "
@@ -54,7 +75,10 @@ Level choose() {
 }
 
 const Level& chosen() {
-  static const Level level = choose();
+  static const Level level = [] {
+    is_chosen = true;
+    return choose();
+  }();
   return level;
 }
 
@@ -66,6 +90,22 @@ const Loops& loops() {
 }
 
 const char* isa_name() { return chosen().name; }
+
+const char* best_isa() { return is_chosen ? isa_name() : choose().name; }
+
+const char* machine_isa() {
+  return std::ranges::find_if(levels, [](const Level& level) { return machine_has(level.name); })
+      ->name;
+}
+
+const char* isa_limit() { return is_limited ? levels[limit].name : nullptr; }
+
+bool limit_isa(std::string_view name) {
+  const std::size_t place = place_of(name);
+  limit = std::max(limit.load(), place);
+  is_limited = true;
+  return !is_chosen || place_of(isa_name()) >= place;
+}
 
 std::vector<const char*> compiled_isas() {
   std::vector<const char*> names;

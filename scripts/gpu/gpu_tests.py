@@ -53,6 +53,7 @@ class Run:
         self.environment, self.command = environment, command
         self.passed, self.skipped, self.failed, self.seconds = [], [], [], 0.0
         self.running, self.is_broken, self.is_refused, self.said, self.reasons = None, False, False, [], set()
+        self.last = None  # test that has ended
 
     def line(self, line):
         """Follows the test program; True once it is useless to go on."""
@@ -63,6 +64,7 @@ class Run:
         elif ended and ended[2] == self.running:
             kind = {"OK": self.passed, "FAILED": self.failed, "SKIPPED": self.skipped}[ended[1]]
             kind.append(self.running)
+            self.last = self.running
             if kind is self.skipped:
                 self.reasons.update(words for words in self.said if words and ": Skipped" not in words)
             self.running = None
@@ -95,8 +97,14 @@ class Run:
                 continue
             if outcome.is_stopped:
                 continue
-            if outcome.code != 0 and not self.failed:
-                ended = outcome.words
+            # 1 is what a test program ends with whose tests have failed.
+            has_died = outcome.is_silent or outcome.code not in (0, 1)
+            ran = self.passed + self.skipped + self.failed
+            if has_died or (outcome.code != 0 and not self.failed):
+                ended = outcome.words + (f" behind {self.last}" if self.last else "")
+            if has_died and len(ran) > len(known):
+                self.check.results.log(f"gpu_check: {self.suite.program}: {ended}")
+                continue
             break
         else:
             ended = f"gave up after {MOST_STARTS} starts"

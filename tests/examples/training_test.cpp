@@ -3,6 +3,7 @@
 #include <map>
 
 #include "examples/jobs.hpp"
+#include "lockstep/backend/info.hpp"
 #include "lockstep/io/safetensors.hpp"
 #include "support/golden.hpp"
 
@@ -30,6 +31,19 @@ TEST(TrainGpt, LogsEveryStepAndEndsWithHeldOutLossAndSample) {
       EXPECT_GT(log[step].at(key).get<double>(), 0) << key;
   }
   EXPECT_LT(log.back().at("loss").get<double>(), log.front().at("loss").get<double>() - 1.5);
+}
+
+// Hosts with other processors: as though rank 1 had none of their vectors.
+TEST(TrainGpt, KeepsReplicasEqualOnProcessorsThatDiffer) {
+  const TemporaryFolder folder;
+  const std::filesystem::path script = folder.write(
+      "rank.sh", "[ $OMPI_COMM_WORLD_RANK = 1 ] && export LOCKSTEP_CPU_ISA=baseline\nexec " +
+                     tiny_gpt("--steps 20 --lr 1e-2 --check-divergence 1"));
+  const auto result = run_command(mpirun(2) + "sh " + script.string(), 100);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  if (lockstep::backend::cpu_instructions().used != "baseline") {
+    EXPECT_THAT(result.output, HasSubstr("all compute with baseline"));
+  }
 }
 
 TEST(TrainGpt, ContinuesFromWhatItSaved) {

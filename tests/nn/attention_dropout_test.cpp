@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -9,7 +10,7 @@
 #include "support/place.hpp"
 #include "support/refusal.hpp"
 
-// Attention by its scores: weights that are dropped out, masks that learn.
+// Attention by its scores: weights that are dropped out, masks that learn, scores far below 0.
 
 namespace lockstep {
 namespace {
@@ -179,6 +180,49 @@ TEST(AttentionDropout, UnderAutocastIsThatOfOperandsIn16Bits) {
       EXPECT_TRUE(equal(given[i], expected[i])) << i;
   }
 }
+
+class AttentionGradients : public ::testing::TestWithParam<testing::Place> {
+ protected:
+  void SetUp() override {
+    if (testing::is_missing(GetParam())) GTEST_SKIP() << "no CUDA device on this machine";
+  }
+};
+
+// Sums of exponentials below the least that f32 holds, in the lengths that fused kernels have got
+// wrong.
+TEST_P(AttentionGradients, AreFiniteOfScoresFarBelowZero) {
+  const testing::PlaceScope here(GetParam());
+  for (const auto& [queries, keys] : {std::pair{64, 64}, {192, 192}, {1, 128}, {197, 197}})
+    for (const bool has_mask : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << queries << " x " << keys << ", mask " << has_mask);
+      manual_seed(5);
+      constexpr double scale = 0.125;
+      const TensorOptions options{DType::f64};
+      Tensor q = randn({2, 2, queries, 64}, options) * 0.1,
+             k = randn({2, 2, keys, 64}, options) * 0.1;
+      q.slice(3, 0, 1).fill_(1);
+      k.slice(3, 0, 1).fill_(-120 / scale);
+      const Tensor v = randn({2, 2, keys, 64}, options), dy = randn({2, 2, queries, 64}, options);
+      const auto gradients = [&](const TensorOptions& of) {
+        std::vector<Tensor> operands;
+        for (const Tensor& each : {q, k, v})
+          operands.push_back(each.to(of.device, of.dtype).clone());
+        for (Tensor& each : operands) each.set_requires_grad();
+        AttentionOptions how{.scale = scale};
+        if (has_mask) how.mask = ones({queries, keys}, {DType::boolean, of.device});
+        scaled_dot_product_attention(operands[0], operands[1], operands[2], how)
+            .backward(dy.to(of.device, of.dtype));
+        return operands;
+      };
+      const auto found = gradients({DType::bf16, GetParam().device}), exact = gradients(options);
+      for (std::size_t i = 0; i < found.size(); ++i)
+        EXPECT_TRUE(all(isfinite(found[i].grad())).item<bool>()) << i;
+      EXPECT_TRUE(allclose(found[2].grad().to(cpu, DType::f64), exact[2].grad(), 0.05, 0.02));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, AttentionGradients, ::testing::ValuesIn(testing::places()),
+                         testing::place_name);
 
 }  // namespace
 }  // namespace lockstep

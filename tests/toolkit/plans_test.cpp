@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "backend/cuda/cudnn/known_faults.hpp"
 #include "support/golden.hpp"
 #include "support/place.hpp"
 #include "toolkit/problem.hpp"
@@ -59,6 +60,55 @@ void expect_plans(const cudnn::GpuDescription& gpu) {
       EXPECT_TRUE(has_plan(gpu, problem)) << "no plan on " << gpu.name << " for " << problem;
     else
       expect_valid(gpu, problem);
+}
+
+TEST(CudnnFaults, AreKnownByVersionGpuAndShape) {
+  using backend::cudnn::AttentionCase, backend::cudnn::has_known_fault;
+  const AttentionCase plain{.version = 91900,
+                            .sm_version = 90,
+                            .is_backward = true,
+                            .queries = 704,
+                            .keys = 704,
+                            .features = 64,
+                            .of_values = 64};
+  const auto with = [&](auto change) {
+    AttentionCase asked = plain;
+    change(asked);
+    return has_known_fault(asked);
+  };
+  EXPECT_TRUE(has_known_fault(plain));
+  EXPECT_FALSE(with([](auto& asked) { asked.is_backward = false; }));
+  EXPECT_FALSE(with([](auto& asked) { asked.is_causal = true; }));
+  EXPECT_TRUE(with([](auto& asked) { asked.is_causal = asked.has_mask = true; }));
+  EXPECT_FALSE(with([](auto& asked) { asked.version = 92600; }));
+  EXPECT_FALSE(with([](auto& asked) { asked.sm_version = 80; }));
+  EXPECT_FALSE(with([](auto& asked) { asked.keys = 768; }));
+  EXPECT_FALSE(with([](auto& asked) { asked.keys = 197; }));
+  EXPECT_TRUE(
+      with([](auto& asked) { asked.queries = 1, asked.keys = 128, asked.version = 92600; }));
+  const auto of_sizes = [&](std::int64_t features, std::int64_t of_values) {
+    return with([&](auto& asked) {
+      asked.keys = 256, asked.is_causal = true;
+      asked.features = features, asked.of_values = of_values;
+    });
+  };
+  EXPECT_TRUE(of_sizes(256, 128));
+  EXPECT_TRUE(of_sizes(128, 192));
+  EXPECT_FALSE(of_sizes(192, 128));
+  EXPECT_FALSE(of_sizes(128, 128));
+  EXPECT_FALSE(of_sizes(128, 64));
+  const auto captured = [&](std::size_t version, std::int64_t keys) {
+    return with([&](auto& asked) {
+      asked.is_captured = asked.is_causal = true;
+      asked.is_backward = false, asked.version = version, asked.keys = keys;
+    });
+  };
+  EXPECT_TRUE(captured(91500, 197));
+  EXPECT_FALSE(captured(91501, 197));
+  EXPECT_FALSE(captured(91500, 256));
+  for (const std::size_t version : {91000, 91001})
+    EXPECT_TRUE(with([&](auto& asked) { asked.version = version, asked.is_backward = false; }));
+  EXPECT_FALSE(with([](auto& asked) { asked.version = 91002, asked.is_backward = false; }));
 }
 
 TEST(CudnnPlans, ExistForEveryGpuThatIsDescribed) {

@@ -35,6 +35,7 @@ for name in A.One B.Two/Gpus C.Three D.Four; do
       breaks) echo "CUDA: an illegal memory access was encountered"; echo "[  FAILED  ] $name (1 ms)"; continue ;;
       crashes) kill -SEGV $$ ;;
       hangs) sleep 60 ;;
+      dies) echo "[  FAILED  ] $name (1 ms)"; kill -SEGV $$ ;;
     esac ;;
     C.*) echo "no second GPU"; echo "[  SKIPPED ] $name (0 ms)"; continue ;;
   esac
@@ -86,6 +87,12 @@ class Tests(Case):
     def test_goes_on_after_a_crash(self):
         fields = self.run_suite("crashes")
         self.assertEqual((fields["passed"], fields["failed"], fields["ended"]), (2, ["B.Two/Gpus"], "done"))
+
+    def test_goes_on_after_a_crash_between_two_tests_and_tells_of_it(self):
+        fields = self.run_suite("dies")
+        self.assertEqual((fields["passed"], fields["failed"], fields["skipped"]), (2, ["B.Two/Gpus"], 1))
+        self.assertEqual(fields["ended"], "killed by signal 11 behind B.Two/Gpus")
+        self.assertFalse(gpu_tests.is_fine(fields))
 
     def test_goes_on_without_what_hangs(self):
         fields = self.run_suite("hangs", hangs=2)

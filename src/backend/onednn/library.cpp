@@ -1,8 +1,10 @@
 #include "backend/onednn/library.hpp"
 
 #include <array>
+#include <cstdlib>
 #include <sstream>
 
+#include "cpu/loops.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/observe/log.hpp"
 
@@ -19,11 +21,27 @@ auto checked(std::string_view call, Make&& make) {
   }
 }
 
+/// Keeps to the instruction set that all ranks have, where a Session has found others. Once oneDNN
+/// is in use, it refuses. A limit of the user's, ONEDNN_MAX_CPU_ISA, may be below.
+void limit_instructions() {
+  static const bool is_done [[maybe_unused]] = [] {
+    const char* const limit = cpu_kernels::isa_limit();
+    if (!limit || std::getenv("ONEDNN_MAX_CPU_ISA")) return true;
+    const std::string_view isa = limit;
+    dnnl::set_max_cpu_isa(isa == "avx512" ? dnnl::cpu_isa::avx512_core
+                          : isa == "avx2" ? dnnl::cpu_isa::avx2
+                                          : dnnl::cpu_isa::sse41);
+    return true;
+  }();
+}
+
 }  // namespace
 
 const dnnl::engine& engine() {
-  static const dnnl::engine instance =
-      checked("dnnl_engine_create", [] { return dnnl::engine(dnnl::engine::kind::cpu, 0); });
+  static const dnnl::engine instance = checked("dnnl_engine_create", [] {
+    limit_instructions();
+    return dnnl::engine(dnnl::engine::kind::cpu, 0);
+  });
   return instance;
 }
 
@@ -88,7 +106,10 @@ namespace {
 
 bool has_level(dnnl::cpu_isa level) {
   // Levels are sets of instructions, a bit each.
-  static const auto effective = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  static const auto effective = [] {
+    limit_instructions();
+    return static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  }();
   return (effective & static_cast<unsigned>(level)) == static_cast<unsigned>(level);
 }
 

@@ -18,4 +18,9 @@ Device choose_device(Bootstrap& bootstrap, const std::string& wanted);
 /// where ranks get into each other's way or leave cores idle. Every rank must call it.
 void choose_threads(Bootstrap& bootstrap, int wanted);
 
+/// Has all ranks compute on their processors with the instruction set of the least: vectors of
+/// other widths, and products that are rounded otherwise, would part replicas by roundings. Warns
+/// where they differ. Every rank must call it, before it computes.
+void choose_instructions(Bootstrap& bootstrap);
+
 }  // namespace lockstep::comm

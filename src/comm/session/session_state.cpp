@@ -56,6 +56,7 @@ void Session::State::configure(const std::string& wanted) {
   connect(heartbeat_timeout, stall_time);
   device = comm::choose_device(*bootstrap, wanted);
   if (device.is_cuda()) set_home_cuda_device(device.index);
+  if (device.is_cpu()) comm::choose_instructions(*bootstrap);
   comm::choose_threads(*bootstrap, options.threads);
   world = comm::make_communicator(*bootstrap, device, options.communicator, comparison_);
 }

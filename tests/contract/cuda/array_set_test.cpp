@@ -29,13 +29,19 @@ std::vector<Part> parts_of(const Shape& shape, const Strides& strides) {
 
 TEST(ArraySet, CutsRowsThatAloneAreTooLongForALaunch) {
   const std::int64_t columns = most + 8, pitch = columns + 8;
-  const std::int64_t half = columns / 2;
+  const std::int64_t cut = most / 2, rest = columns - cut;  // whole vectors
   EXPECT_EQ(parts_of({2, columns}, {pitch, 1}),
-            (std::vector<Part>{{0, half}, {half, half}, {pitch, half}, {pitch + half, half}}));
+            (std::vector<Part>{{0, cut}, {cut, rest}, {pitch, cut}, {pitch + cut, rest}}));
 }
 
 TEST(ArraySet, CutsTheOutermostDimensionFirst) {
   EXPECT_EQ(parts_of({3, most / 2}, {most, 1}), (std::vector<Part>{{0, most / 2}, {most, most}}));
+}
+
+TEST(ArraySet, CutsAtWholeVectors) {
+  const auto parts = parts_of({2 * most + 7}, {1});
+  EXPECT_GT(parts.size(), 2u);
+  for (const Part& part : parts) EXPECT_EQ(part.begin % 16, 0);
 }
 
 TEST(ArraySet, LeavesWhatFitsOneLaunchInOnePart) {

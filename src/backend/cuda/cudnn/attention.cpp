@@ -1,7 +1,12 @@
+#include <cudnn.h>
+
+#include "backend/cuda/cudnn/known_faults.hpp"
 #include "backend/cuda/cudnn/target.hpp"
 #include "backend/cuda/cudnn_ops.hpp"
 #include "lockstep/core/deterministic.hpp"
+#include "runtime/cuda/check.hpp"
 #include "runtime/cuda/device_guard.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::backend::cudnn {
 namespace {
@@ -29,6 +34,29 @@ bool may_fuse(const AttentionArrays& arrays) {
     if (alignment(*view) < 16) return false;
   if (!arrays.mask) return true;
   return arrays.mask.dtype == dtype && arrays.mask.strides[2] != 0 && arrays.mask.strides[3] == 1;
+}
+
+int sm_version_of(int device) {
+  int major = 0, minor = 0;
+  LOCKSTEP_CUDA_CALL(cudaDeviceGetAttribute, &major, cudaDevAttrComputeCapabilityMajor, device);
+  LOCKSTEP_CUDA_CALL(cudaDeviceGetAttribute, &minor, cudaDevAttrComputeCapabilityMinor, device);
+  return 10 * major + minor;
+}
+
+/// On a GPU of this machine.
+bool is_known_to_fail(const AttentionArrays& arrays, const AttentionOptions& options,
+                      StreamRef stream) {
+  static const std::size_t version = cudnnGetVersion();
+  return has_known_fault({.version = version,
+                          .sm_version = sm_version_of(stream.device.index),
+                          .is_backward = static_cast<bool>(arrays.dq),
+                          .is_captured = StepRecording::current() != nullptr,
+                          .is_causal = options.causal,
+                          .has_mask = static_cast<bool>(arrays.mask),
+                          .queries = arrays.q.shape[2],
+                          .keys = arrays.k.shape[2],
+                          .features = arrays.q.shape[3],
+                          .of_values = arrays.v.shape[3]});
 }
 
 /// A broadcast dimension has extent 1 in cuDNN's terms.
@@ -122,7 +150,7 @@ std::unordered_map<std::int64_t, void*> pointers(const AttentionArrays& arrays) 
 }  // namespace
 
 bool attention_forward(const AttentionArrays& arrays, AttentionOptions options, StreamRef stream) {
-  if (!may_fuse(arrays)) return false;
+  if (!may_fuse(arrays) || is_known_to_fail(arrays, options, stream)) return false;
   const CudaDeviceGuard guard(stream.device.index);
   thread_local std::map<Key, Plan> plans;
   Plan& plan = plan_for(plans, key_of(arrays, options, stream),
@@ -132,7 +160,7 @@ bool attention_forward(const AttentionArrays& arrays, AttentionOptions options, 
 }
 
 bool attention_backward(const AttentionArrays& arrays, AttentionOptions options, StreamRef stream) {
-  if (!may_fuse(arrays)) return false;
+  if (!may_fuse(arrays) || is_known_to_fail(arrays, options, stream)) return false;
   const CudaDeviceGuard guard(stream.device.index);
   thread_local std::map<Key, Plan> plans;
   Plan& plan = plan_for(plans, key_of(arrays, options, stream),

@@ -1,0 +1,59 @@
+#include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/session/device_choice.hpp"
+#include "cpu/loops.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/observe/log.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+// "avx512 on rank 0 (host a), baseline on rank 3 (host b)"
+std::string describe(const std::vector<std::string>& of_ranks, const Bootstrap& bootstrap) {
+  std::string text;
+  for (const std::string_view isa : cpu_kernels::compiled_isas()) {
+    const auto first = std::ranges::find(of_ranks, isa);
+    if (first == of_ranks.end()) continue;
+    const auto rank = static_cast<std::size_t>(first - of_ranks.begin());
+    text += detail::concat(text.empty() ? "" : ", ", isa, " on rank ", rank, " (host ",
+                           bootstrap.peers()[rank].host, ")");
+  }
+  return text;
+}
+
+bool are_alike(const std::vector<std::string>& of_ranks) {
+  return std::set<std::string_view>(of_ranks.begin(), of_ranks.end()).size() == 1;
+}
+
+}  // namespace
+
+void choose_instructions(Bootstrap& bootstrap) {
+  const auto of_ranks =
+      bootstrap.all_gather_bytes(cpu_kernels::best_isa(), "instruction sets of kernels");
+  const auto of_machines =
+      bootstrap.all_gather_bytes(cpu_kernels::machine_isa(), "instruction sets of processors");
+  if (are_alike(of_ranks) && are_alike(of_machines)) return;
+  const auto isas = cpu_kernels::compiled_isas();
+  const auto place_of = [&](const std::string& isa) { return std::ranges::find(isas, isa); };
+  const std::string& least = *std::ranges::max_element(of_ranks, {}, place_of);
+  // Where LOCKSTEP_CPU_ISA makes them alike, libraries still choose by the machine.
+  const bool is_limited = cpu_kernels::limit_isa(least);
+  if (bootstrap.rank() == 0 && !are_alike(of_ranks))
+    LOCKSTEP_LOG(warning,
+                 "ranks have different instruction sets, by their processors or by "
+                 "LOCKSTEP_CPU_ISA: ",
+                 describe(of_ranks, bootstrap), "; all compute with ", least,
+                 ", so that replicas stay equal");
+  if (!is_limited)
+    LOCKSTEP_LOG(warning, "rank ", bootstrap.rank(),
+                 " has computed before the Session began, with ", cpu_kernels::isa_name(),
+                 ", and goes on so: replicas drift apart by roundings; "
+                 "make the Session first, or give all ranks LOCKSTEP_CPU_ISA=",
+                 least);
+}
+
+}  // namespace lockstep::comm
