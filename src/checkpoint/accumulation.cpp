@@ -1,6 +1,7 @@
 #include "checkpoint/accumulation.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,10 +15,19 @@ namespace {
 
 constexpr std::string_view accumulation_prefix = "accumulation/";
 constexpr std::string_view gradient_prefix = "accumulation/gradient/";
-constexpr std::string_view present_name = "accumulation/present";
+constexpr std::string_view present_name = "accumulation/present_by_name";
 constexpr std::string_view weights_name = "accumulation/weights";
 
 double number_of(const Tensor& scalar) { return scalar.defined() ? scalar.item() : 0; }
+
+/// Where parameters stand in the order of their names, which that of their registration may not be.
+std::vector<std::size_t> in_order_of_names(const NamedTensors& parameters) {
+  std::vector<std::size_t> order(parameters.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {},
+                    [&](std::size_t i) -> const std::string& { return parameters[i].first; });
+  return order;
+}
 
 /// The gradients, with zeros for those that this rank lacks, maybe all, so that all ranks have the
 /// same; which those are; and of weighted ones weight and unit, and of how many ranks they are.
@@ -31,11 +41,12 @@ std::vector<Piece> accumulation_of(const nn::ReplicatedModule& replica) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, parameter] = parameters[i];
     const Tensor& gradient = all.gradients[i];
-    present.push_back(gradient.defined() ? 1 : 0);
     pieces.push_back(
         {.name = std::string(gradient_prefix) + name,
          .tensor = gradient.defined() ? gradient : zeros(parameter.shape(), parameter.options())});
   }
+  for (const std::size_t i : in_order_of_names(parameters))
+    present.push_back(all.gradients[i].defined() ? 1 : 0);
   pieces.push_back({.name = std::string(present_name), .tensor = tensor(present)});
   pieces.push_back({.name = std::string(weights_name),
                     .tensor = tensor({number_of(all.weight), number_of(all.unit),
@@ -66,11 +77,14 @@ parallel::Accumulated accumulation_from(const NamedTensors& tensors,
   const Tensor& weights = checked_tensor(tensors, weights_name, {3});
   const Device device = replica.group()->device();
   parallel::Accumulated all;
+  all.gradients.resize(parameters.size());
+  const std::vector<std::size_t> order = in_order_of_names(parameters);
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto& [name, parameter] = parameters[static_cast<std::size_t>(i)];
+    const std::size_t place = order[static_cast<std::size_t>(i)];
+    const auto& [name, parameter] = parameters[place];
     const Tensor& gradient = checked_tensor(tensors, std::string(gradient_prefix) + name,
                                             parameter.shape(), parameter.dtype());
-    all.gradients.push_back(present.select(0, i).item() > 0 ? gradient.to(device) : Tensor());
+    if (present.select(0, i).item() > 0) all.gradients[place] = gradient.to(device);
   }
   if (weights.select(0, 1).item() == 0) return all;
   LOCKSTEP_CHECK(weights.select(0, 2).item() == replica.group()->size(), InvalidArgument,

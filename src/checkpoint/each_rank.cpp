@@ -48,6 +48,12 @@ Tensor mean_of_ranks(const Tensor& row) {
   return (sum / static_cast<double>(row.size(0))).to(row.dtype());
 }
 
+/// Of counts: of steps, which a rank's scaler may have skipped.
+Tensor largest_of_ranks(const Tensor& row) {
+  return row.dtype() == DType::boolean ? amax(row.to(DType::i64), {0}).to(DType::boolean)
+                                       : amax(row, {0});
+}
+
 class EachRank {
  public:
   using Differs = std::function<bool(const std::string& name)>;
@@ -116,9 +122,9 @@ class EachRank {
                                 " ranks, such as ", io::in_quotes(name), "; the ", size_,
                                 differs_(name.substr(each_rank_prefix.size())) ? "" : " equal",
                                 " replicas go on from the averages");
-    const Tensor whole = !is_alike && is_floating(row.dtype())
-                             ? mean_of_ranks(row)
-                             : row.select(0, is_alike ? 0 : rank_ % row.size(0));
+    const Tensor whole = is_alike                   ? row.select(0, 0)
+                         : is_floating(row.dtype()) ? mean_of_ranks(row)
+                                                    : largest_of_ranks(row);
     const auto part = wanted_of_state(name.substr(each_rank_prefix.size()), whole.shape());
     return part ? whole.reshape({whole.numel()}).slice(0, part->begin, part->begin + part->count)
                 : whole;
@@ -145,6 +151,7 @@ TensorState of_each_rank(TensorState state, int rank, int size,
     all.load_what_fits = [each](NamedTensors tensors) {
       return each->state().load_what_fits(each->own_of(std::move(tensors)));
     };
+  all.told = each->state().told;
   if (!each->state().more) return all;
   all.more = [each] { return each->in_rows(each->state().more()); };
   all.has_more = each->state().has_more;

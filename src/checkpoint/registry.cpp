@@ -20,12 +20,13 @@ void Registry::check_name(const std::string& name) const {
                  InvalidArgument, "a checkpoint has ", io::in_quotes(name), " already");
 }
 
-std::string Registry::names() const {
-  std::set<std::string_view> sorted;
-  for (const auto& [name, state] : tensors) sorted.insert(name);
+std::string Registry::names(bool with_told) const {
+  std::set<std::string> sorted;
+  for (const auto& [name, state] : tensors)
+    sorted.insert(name + (with_told && state.told ? state.told() : ""));
   for (const auto& [name, state] : values) sorted.insert(name);
   std::string text;
-  for (const std::string_view name : sorted) text.append(name).append(" ");
+  for (const std::string& name : sorted) text.append(name).append("\n");
   return text;
 }
 

@@ -16,8 +16,9 @@ struct Registry {
   std::vector<std::pair<std::string, TensorState>> tensors;
   std::vector<std::pair<std::string, ValueState>> values;
 
-  /// In alphabetical order, with a space between them: what ranks must have alike.
-  std::string names() const;
+  /// In alphabetical order, a line each: what ranks must have alike.
+  /// @param with_told and behind each what it tells of itself, which a load need not find alike
+  std::string names(bool with_told) const;
   /// Whether any state of this rank may have more; and whether one has.
   bool may_have_more() const;
   bool has_more() const;

@@ -20,6 +20,7 @@
 #include "core/standard_streams.hpp"
 #include "io/file_calls.hpp"
 #include "io/in_quotes.hpp"
+#include "io/sync_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/io/file_error.hpp"
 #include "lockstep/observe/log.hpp"
@@ -81,7 +82,7 @@ void make_folders(const fs::path& folder) {
     missing.push_back(path);
   fs::create_directories(folder, error);
   if (error) throw FileError("mkdir", folder, error.value());
-  for (const fs::path& made : missing) sync_folder(made.parent_path());
+  for (const fs::path& made : missing) io::sync_folder(made.parent_path());
 }
 
 /// Text of the lock; empty if there is none, or nothing in it. @throws io::FileError: who cannot
@@ -131,14 +132,6 @@ void find_half_notes(const fs::path& checkpoint, std::vector<fs::path>& found) {
 }
 
 }  // namespace
-
-void sync_folder(const fs::path& folder) {
-  const io::FileDescriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!descriptor) throw FileError("open", folder, errno);
-  // Some file systems sync no folders, and say so.
-  if (file_calls.fsync(descriptor.get()) != 0 && errno != EINVAL)
-    throw FileError("fsync", folder, errno);
-}
 
 void write_latest(const fs::path& folder, std::string_view name) {
   write_with_checksum(folder / latest_name, name);
@@ -257,7 +250,7 @@ void RunFolder::clean_up() const {
     else if (step_of_name(name))
       find_half_notes(entry.path(), left);
   }
-  if (!left.empty()) sync_folder(folder_);  // names that a killed save gave, before others go
+  if (!left.empty()) io::sync_folder(folder_);  // names that a killed save gave, before others go
   for (const fs::path& path : left) {
     std::error_code ignored;
     fs::remove_all(path, ignored);
@@ -280,7 +273,7 @@ void RunFolder::commit(std::int64_t step) {
   const fs::path& saving = saving_;
   const fs::path place = folder_ / name_of_step(step),
                  old = folder_ / detail::concat(old_prefix, name_of_step(step));
-  sync_folder(saving);
+  io::sync_folder(saving);
   check_is_own();
   const bool replaces = fs::exists(place);
   if (replaces)
@@ -288,7 +281,7 @@ void RunFolder::commit(std::int64_t step) {
   else if (file_calls.rename(saving.c_str(), place.c_str()) != 0)
     throw FileError("rename", place, errno);
   try {
-    sync_folder(folder_);
+    io::sync_folder(folder_);
     write_latest(folder_, name_of_step(step));
   } catch (...) {
     undo(saving, place, old, replaces);

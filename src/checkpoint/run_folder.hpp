@@ -93,9 +93,6 @@ void check_same_folder(const std::filesystem::path& folder, const std::string& t
 /// then those of later steps, which a run left behind that went back.
 std::vector<Found> in_order_of_trial(const std::filesystem::path& folder);
 
-/// Makes names in a folder durable. @throws io::FileError.
-void sync_folder(const std::filesystem::path& folder);
-
 /// Writes the name of the newest checkpoint. @throws io::FileError.
 void write_latest(const std::filesystem::path& folder, std::string_view name);
 /// Reads it; nothing if there is none, or it is damaged.

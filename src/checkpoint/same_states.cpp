@@ -27,8 +27,8 @@ std::string in_words(std::span<const std::size_t> ranks) {
 std::string describe_difference(std::span<const std::string> names) {
   std::map<std::string, std::vector<bool>> holders;
   for (std::size_t rank = 0; rank < names.size(); ++rank) {
-    std::istringstream words(names[rank]);
-    for (std::string name; words >> name;) {
+    std::istringstream lines(names[rank]);
+    for (std::string name; std::getline(lines, name);) {
       holders[name].resize(names.size());
       holders[name][rank] = true;
     }
@@ -51,7 +51,7 @@ std::string describe_difference(std::span<const std::string> names) {
 bool SameStates::begin(comm::Communicator& group, const Registry& registry, Finding finding) {
   answer_.reset();
   finding_ = finding;
-  names_ = registry.names();
+  names_ = registry.names(true);
   if (!registry.may_have_more()) return false;
   const SharedStates& all = answer(group, registry.has_more());
   LOCKSTEP_CHECK(all.difference.empty(), InvalidArgument, all.difference);
@@ -60,7 +60,7 @@ bool SameStates::begin(comm::Communicator& group, const Registry& registry, Find
 
 void SameStates::check(comm::Communicator& group, const Registry& registry) {
   answer_.reset();
-  names_ = registry.names();
+  names_ = registry.names(false);
   const SharedStates& all = answer(group);
   LOCKSTEP_CHECK(all.difference.empty(), InvalidArgument, all.difference);
 }

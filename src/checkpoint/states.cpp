@@ -9,6 +9,7 @@
 #include "autograd/held_memory.hpp"
 #include "checkpoint/accumulation.hpp"
 #include "checkpoint/each_rank.hpp"
+#include "checkpoint/shard_names.hpp"
 #include "io/in_quotes.hpp"
 #include "lockstep/amp/grad_scaler.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
@@ -32,7 +33,6 @@ namespace lockstep::checkpoint {
 namespace {
 
 using parallel::ShardRange;
-using Ranges = const parallel::ParameterShards*;
 
 /// Of what optimizers, averages of weights and hooks keep.
 std::vector<Piece> pieces_between_steps(const NamedTensors& tensors) {
@@ -44,12 +44,12 @@ std::vector<Piece> pieces_between_steps(const NamedTensors& tensors) {
 
 /// @throws InvalidArgument while its parameters hold their averages: a run that goes on would train
 /// these, though with the states of others.
-std::vector<Piece> pieces_of(const optim::Optimizer& optimizer) {
+std::vector<Piece> pieces_of(const optim::Optimizer& optimizer, const NamedTensors& state) {
   for (const Tensor& parameter : optimizer.parameters())
     LOCKSTEP_CHECK(!autograd::HeldMemory::has(parameter), InvalidArgument,
                    "a checkpoint with an optimizer whose parameters hold their averages: a run "
                    "that goes on from it would train these; swap_out() the WeightAverage first");
-  std::vector<Piece> pieces = pieces_between_steps(optimizer.state_dict());
+  std::vector<Piece> pieces = pieces_between_steps(state);
   const std::set<const Storage*> own = optimizer.state_memory();
   for (Piece& piece : pieces)
     piece.loads_in_place = own.contains(piece.tensor.impl().storage.get());
@@ -198,10 +198,9 @@ std::vector<std::string> load_shards(nn::Module& module, const nn::ReplicatedMod
 
 /// What a rank wants of a tensor that has the whole shape of a parameter.
 /// @param others is told of a tensor of another model that could be taken for a shard.
-std::optional<ShardRange> wanted_of(Ranges shards, const std::string& name, const Shape& shape,
-                                    NotShards& others) {
+std::optional<ShardRange> wanted_of(const std::optional<ShardRange>& range, const std::string& name,
+                                    const Shape& shape, NotShards& others) {
   others.erase(name);
-  const auto range = shards->range_of(name);
   if (!range || range->whole == shape) return range;
   if (shape == Shape{range->count} || shape == shape_of_shard(*range))
     others[name] = detail::concat(shape, " there, ", range->whole, " here");
@@ -209,12 +208,11 @@ std::optional<ShardRange> wanted_of(Ranges shards, const std::string& name, cons
 }
 
 /// An optimizer's states as it has those of shards, without others.
-NamedTensors in_form_of_shards(NamedTensors tensors, const nn::ReplicatedModule& replica,
-                               const NotShards& others) {
+NamedTensors in_form_of_shards(NamedTensors tensors, ShardNames& names, const NotShards& others) {
   NamedTensors own;
   for (auto& [name, tensor] : tensors) {
     if (others.contains(name)) continue;
-    const auto range = replica.reducer().shards()->range_of(name);
+    const auto range = names.range_of(name);
     const bool is_shard = range && tensor.shape() == Shape{range->count};
     own.emplace_back(name, is_shard ? tensor.reshape(shape_of_shard(*range)) : std::move(tensor));
   }
@@ -230,21 +228,20 @@ NotShards among(const NamedTensors& tensors, const NotShards& others) {
 }
 
 /// A state of an optimizer of shards, whose other tensors are among what does not fit.
-void load_shards(optim::Optimizer& optimizer, const nn::ReplicatedModule& replica,
-                 NamedTensors tensors, const NotShards& others) {
+void load_shards(optim::Optimizer& optimizer, ShardNames& names, NamedTensors tensors,
+                 const NotShards& others) {
   std::string problems;
   for (const auto& [name, problem] : others) problems += "\n  " + name + ": " + problem;
   LOCKSTEP_CHECK(others.empty(), InvalidArgument, "optimizer state:", problems);
   const optim::LateValues late;
-  optimizer.load_state_dict(in_form_of_shards(std::move(tensors), replica, others));
+  optimizer.load_state_dict(in_form_of_shards(std::move(tensors), names, others));
 }
 
 /// The same for what fits. @return a line for each other one.
-std::vector<std::string> load_fitting_shards(optim::Optimizer& optimizer,
-                                             const nn::ReplicatedModule& replica,
+std::vector<std::string> load_fitting_shards(optim::Optimizer& optimizer, ShardNames& names,
                                              NamedTensors tensors, const NotShards& others) {
   std::vector<std::string> left =
-      optimizer.load_matching_state(in_form_of_shards(std::move(tensors), replica, others));
+      optimizer.load_matching_state(in_form_of_shards(std::move(tensors), names, others));
   for (std::string& line : left)
     if (const auto other = others.find(line.substr(0, line.find(": "))); other != others.end())
       line = other->first + ": " + other->second;
@@ -319,7 +316,7 @@ TensorState state_of(nn::Module& module, nn::ReplicatedModule& replica) {
   if (!has_only_shards(replica)) return unless_alike(std::move(state), module, replica);
   const auto others = std::make_shared<NotShards>();
   state.wanted = [&replica, others](const std::string& name, const Shape& shape) {
-    return wanted_of(replica.reducer().shards(), name, shape, *others);
+    return wanted_of(replica.reducer().shards()->range_of(name), name, shape, *others);
   };
   state.load = [&, others](const NamedTensors& tensors) {
     load_shards(module, replica, tensors, *others, true);
@@ -336,7 +333,7 @@ TensorState state_of(optim::Optimizer& optimizer) {
     LOCKSTEP_CHECK(autograd::share_of(parameter) != autograd::GradientShare::part, InvalidArgument,
                    "the optimizer has this rank's shards of parameters, and others theirs; add it "
                    "with the replica that shares them out: add(\"optimizer\", optimizer, ddp)");
-  return {.pieces = [&optimizer] { return pieces_of(optimizer); },
+  return {.pieces = [&optimizer] { return pieces_of(optimizer, optimizer.state_dict()); },
           .load =
               [&optimizer](NamedTensors tensors) {
                 const optim::LateValues late;
@@ -349,32 +346,41 @@ TensorState state_of(optim::Optimizer& optimizer) {
 }
 
 TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica) {
-  if (!replica.reducer().shards()) return unless_alike(state_of(optimizer), replica);
+  if (!replica.reducer().shards()) {
+    TensorState state = state_of(optimizer);
+    state.pieces = [&] {
+      return pieces_of(optimizer, replica.keeps_gradients() ? optimizer.even_state_dict()
+                                                            : optimizer.state_dict());
+    };
+    return unless_alike(std::move(state), replica);
+  }
   optimizer.check_distinguishable();
   const auto others = std::make_shared<NotShards>();
+  const auto names = std::make_shared<ShardNames>(optimizer, replica);
   TensorState state{.pieces =
-                        [&] {
-                          std::vector<Piece> pieces = pieces_of(optimizer);
+                        [&optimizer, names] {
+                          names->check();
+                          std::vector<Piece> pieces = pieces_of(optimizer, optimizer.state_dict());
                           for (Piece& piece : pieces) {
-                            const auto range = replica.reducer().shards()->range_of(piece.name);
+                            const auto range = names->range_of(piece.name);
                             if (range && shape_of_shard(*range) == piece.tensor.shape())
                               piece.range = range;
                           }
                           return pieces;
                         },
                     .wanted =
-                        [&replica, others](const std::string& name, const Shape& shape) {
-                          return wanted_of(replica.reducer().shards(), name, shape, *others);
+                        [names, others](const std::string& name, const Shape& shape) {
+                          return wanted_of(names->range_of(name), name, shape, *others);
                         },
                     .load =
-                        [&, others](NamedTensors tensors) {
+                        [&optimizer, names, others](NamedTensors tensors) {
                           const NotShards found = among(tensors, *others);
-                          load_shards(optimizer, replica, std::move(tensors), found);
+                          load_shards(optimizer, *names, std::move(tensors), found);
                         },
                     .load_what_fits =
-                        [&, others](NamedTensors tensors) {
+                        [&optimizer, names, others](NamedTensors tensors) {
                           const NotShards found = among(tensors, *others);
-                          return load_fitting_shards(optimizer, replica, std::move(tensors), found);
+                          return load_fitting_shards(optimizer, *names, std::move(tensors), found);
                         }};
   return unless_alike(std::move(state), replica);
 }
@@ -389,11 +395,16 @@ TensorState state_of(optim::WeightAverage& average) {
               [&average](const NamedTensors& tensors) {
                 average.check_not_swapped();
                 average.load_state_dict(tensors);
-              }};
+              },
+          .told = [&average] { return detail::concat(" after ", average.updates(), " updates"); }};
 }
 
 TensorState state_of(optim::WeightAverage& average, nn::ReplicatedModule& replica) {
-  return unless_alike(state_of(average), replica);
+  TensorState state = unless_alike(state_of(average), replica);
+  state.told = [&replica, told = state_of(average).told] {
+    return replica.keeps_gradients() ? std::string() : told();
+  };
+  return state;
 }
 
 TensorState state_of(parallel::PowerSgd& hook, nn::ReplicatedModule& replica) {

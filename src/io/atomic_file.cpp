@@ -11,6 +11,7 @@
 
 #include "io/file_calls.hpp"
 #include "io/file_descriptor.hpp"
+#include "io/sync_folder.hpp"
 #include "lockstep/io/file_error.hpp"
 #include "runtime/background_failure.hpp"
 
@@ -129,14 +130,7 @@ void AtomicFile::commit() {
   if (file_calls.rename(temporary_.c_str(), target_.c_str()) != 0)
     throw FileError("rename", target_, errno);
   committed_ = true;
-  sync_folder();
-}
-
-void AtomicFile::sync_folder() const {
-  const auto folder = target_.has_parent_path() ? target_.parent_path() : ".";
-  const FileDescriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!descriptor) throw FileError("open", folder, errno);
-  if (file_calls.fsync(descriptor.get()) != 0) throw FileError("fsync", folder, errno);
+  sync_folder(target_.has_parent_path() ? target_.parent_path() : ".");
 }
 
 }  // namespace lockstep::io

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <csignal>
 #include <cstdio>
 
 #include <fcntl.h>
@@ -12,9 +13,21 @@
 
 namespace lockstep::io {
 
+/// Has what is written past the limit on files' sizes (ulimit -f) fail with EFBIG: its signal,
+/// which would end the process, is ignored from now on, unless the program has a handler.
+inline void fail_past_size_limit() noexcept {
+  static const bool is_done [[maybe_unused]] = [] {
+    struct sigaction now {};
+    if (::sigaction(SIGXFSZ, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
+      std::signal(SIGXFSZ, SIG_IGN);
+    return true;
+  }();
+}
+
 /// The calls by which AtomicFile and checkpoints change the file system.
 struct FileCalls {
   int (*create)(const char* path, mode_t mode) = [](const char* path, mode_t mode) {
+    fail_past_size_limit();
     return ::open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
   };
   ssize_t (*write)(int descriptor, const void* data, size_t size) = &::write;

@@ -309,12 +309,37 @@ NamedTensors ReplicatedModule::named_parameters() const {
 
 std::vector<Tensor> ReplicatedModule::parameters() const { return tensors_of(named_parameters()); }
 
+/// States that all go by other names would be taken for whole; those of parameters beside the
+/// module's are. @param with_parts of shards, rather than of whole parameters
+void ReplicatedModule::check_names_of_state(const NamedTensors& state, bool with_parts) const {
+  const NamedTensors trained = trained_parameters(), &parts = reducer_->shards()->shards();
+  const auto& held = with_parts ? parts : trained;
+  const std::string* other = nullptr;
+  for (const auto& [key, value] : state) {
+    if (reducer_->shards()->range_of(key)) return;  // it has their names
+    if (!other && value.dim() > 0 && std::ranges::any_of(held, [&](const auto& each) {
+          return each.second.shape() == value.shape();
+        }))
+      other = &key;
+  }
+  LOCKSTEP_CHECK(
+      !other, InvalidArgument, "the state ", *other,
+      " has the shape of a parameter of the DistributedDataParallel, and no state its "
+      "name; give the optimizer its named_parameters() under their own names, or save it "
+      "in a checkpoint, which finds shards under any (checkpoint::state_of(optimizer, "
+      "ddp))");
+}
+
 NamedTensors ReplicatedModule::gather_optimizer_state(const NamedTensors& state) const {
-  return reducer_->shards() ? reducer_->shards()->gather(state) : state;
+  if (!reducer_->shards()) return state;
+  check_names_of_state(state, true);
+  return reducer_->shards()->gather(state);
 }
 
 NamedTensors ReplicatedModule::shard_optimizer_state(const NamedTensors& state) const {
-  return reducer_->shards() ? reducer_->shards()->scatter(state) : state;
+  if (!reducer_->shards()) return state;
+  check_names_of_state(state, false);
+  return reducer_->shards()->scatter(state);
 }
 
 void ReplicatedModule::backward(const Tensor& loss, double weight) {

@@ -79,8 +79,8 @@ void Optimizer::add_group(const ParameterList& parameters, double lr) {
                    "DistributedDataParallel, not of the module");
     for (const ParameterState& other : states) {
       LOCKSTEP_CHECK(!share_memory(other.parameter, parameter), InvalidArgument,
-                     "a parameter of shape ", parameter.shape(),
-                     " was given twice, or shares memory with another, in groups ", other.group,
+                     "a parameter of shape ", parameter.shape(), name.empty() ? "" : ", ", name,
+                     ", was given twice, or shares memory with another, in groups ", other.group,
                      " and ", group_count());
       LOCKSTEP_CHECK(name.empty() || name != other.name, InvalidArgument,
                      "an optimizer was given two parameters of the name \"", name,

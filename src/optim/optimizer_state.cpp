@@ -106,7 +106,31 @@ void Optimizer::check_distinguishable() const {
                    "named_parameters()");
 }
 
-NamedTensors Optimizer::state_dict() const {
+NamedTensors Optimizer::state_dict() const { return saved_state(false); }
+
+NamedTensors Optimizer::even_state_dict() const { return saved_state(true); }
+
+/// What a parameter has before its first step, or while other options count anew, which leaves its
+/// master what it was. @param with_states zeros for them
+void Optimizer::add_unused_state(NamedTensors& state, const std::string& key, ParameterState each,
+                                 bool with_states) const {
+  const Tensor& parameter = each.parameter;
+  const DType dtype = state_dtype(parameter.dtype());
+  const Device device = parameter.device();
+  if (with_states) {
+    for (const std::string_view name : state_names(each.group, parameter))
+      state.emplace_back(key + std::string(name),
+                         zeros(state_shape(parameter, name), {dtype, device}));
+    if (!carried_name().empty())
+      state.emplace_back(key + std::string(carried_name()), zeros({}, {DType::f64, device}));
+  }
+  if (dtype == parameter.dtype() || !uses_master_weights(each.group)) return;
+  if (each.master.defined()) prepare(each, true);
+  state.emplace_back(key + "master",
+                     each.master.defined() ? each.master : parameter.detach().to(dtype));
+}
+
+NamedTensors Optimizer::saved_state(bool is_even) const {
   check_distinguishable();
   const NoGradGuard no_recording;
   NamedTensors state;
@@ -119,6 +143,8 @@ NamedTensors Optimizer::state_dict() const {
     state.emplace_back(key + "step", saved_integer(steps));
     if (steps == 0) {
       check_unused(each);
+      const bool keeps_master = each.master.defined() && !each.counter.defined();
+      if (is_even || keeps_master) add_unused_state(state, key, each, is_even);
       continue;
     }
     prepare(each, true);  // the parameter may have been moved, or written to, since its last update
@@ -230,9 +256,16 @@ void Optimizer::read_state(StateReader& reader, const std::string& key,
   each.carried = {};
   each.master = {};
   each.written = {};
-  if (steps <= 0) return;
-  each.counter = tensor<std::int64_t>({static_cast<std::int64_t>(steps), 0}).to(parameter.device());
   const StateNames names = state_names(each.group, parameter);
+  const bool has_master = dtype != parameter.dtype() && uses_master_weights(each.group);
+  if (steps <= 0) {  // `even_state_dict` has zeros
+    for (const std::string_view name : names) reader.drop(key + std::string(name));
+    if (!carried_name().empty()) reader.drop(key + std::string(carried_name()));
+    if (has_master && reader.has(key + "master"))
+      each.master = take("master", parameter.shape(), dtype);
+    return;
+  }
+  each.counter = tensor<std::int64_t>({static_cast<std::int64_t>(steps), 0}).to(parameter.device());
   check_formats(each);
   for (std::size_t k = 0; k < names.size(); ++k) {
     const Shape shape = state_shape(parameter, names[k]);
@@ -242,8 +275,7 @@ void Optimizer::read_state(StateReader& reader, const std::string& key,
     keep(each, k, value);
   }
   if (!carried_name().empty()) each.carried = take(carried_name(), {}, DType::f64);
-  if (dtype != parameter.dtype() && uses_master_weights(each.group))
-    each.master = take("master", parameter.shape(), dtype);
+  if (has_master) each.master = take("master", parameter.shape(), dtype);
 }
 
 void Optimizer::read_pytorch_state(StateReader& reader, const std::string& key,

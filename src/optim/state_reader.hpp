@@ -25,6 +25,9 @@ class StateReader {
       : given_(std::move_iterator(state.begin()), std::move_iterator(state.end())),
         of_(std::move(of)) {}
 
+  bool has(const std::string& name) const { return given_.contains(name); }
+  /// It counts as taken, if it is there.
+  void drop(const std::string& name) { given_.erase(name); }
   /// The tensor of a name; undefined, with a fault, if it is missing or of another shape or dtype.
   Tensor take(const std::string& name, const Shape& shape, DType dtype) {
     auto node = given_.extract(name);

@@ -1,6 +1,8 @@
 #include "lockstep/optim/weight_average.hpp"
 
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "autograd/held_memory.hpp"
@@ -23,7 +25,11 @@ WeightAverage::WeightAverage(const ParameterList& parameters, const WeightAverag
   if (options.decay)
     LOCKSTEP_CHECK(*options.decay >= 0 && *options.decay <= 1, InvalidArgument,
                    "WeightAverage: a decay of ", *options.decay, "; it must be in [0, 1]");
+  std::set<std::string_view> names;
   for (const auto& [name, parameter] : parameters_) {
+    LOCKSTEP_CHECK(name.empty() || names.insert(name).second, InvalidArgument,
+                   "WeightAverage: two parameters of the name \"", name,
+                   "\"; named_parameters(prefix) tells several modules' apart");
     LOCKSTEP_CHECK(is_floating(parameter.dtype()) && parameter.is_contiguous(), InvalidArgument,
                    "WeightAverage: \"", name, "\" is ", parameter.dtype(), " of shape ",
                    parameter.shape(), " and strides ", parameter.strides(),

@@ -226,14 +226,27 @@ std::string PeriodicAveraging::describe(std::size_t fragment) const {
   return text;
 }
 
+/// For averages of a fragment's entries.
+std::vector<Tensor> PeriodicAveraging::empty_arrays(const Fragment& fragment) const {
+  std::vector<Tensor> arrays;
+  for (std::size_t a = 0; a < fragment.dtypes.size(); ++a)
+    arrays.push_back(
+        zeros({fragment.sizes[a]}, {.dtype = fragment.dtypes[a], .device = group_->device()}));
+  return arrays;
+}
+
+Tensor PeriodicAveraging::place_of(const Entry& entry, const std::vector<Tensor>& arrays) {
+  return part_of(arrays[entry.array], entry.offset, entry.tensor);
+}
+
 void PeriodicAveraging::start(std::size_t number) {
   Fragment& fragment = fragments_[number];
+  // A run that goes on with another delay, or turns at other steps, may have it on its way.
+  if (fragment.is_pending) finish(number, options_.fragment_update_alpha);
   const std::string label = describe(number);
-  for (std::size_t a = 0; a < fragment.dtypes.size(); ++a)
-    fragment.arrays.push_back(
-        zeros({fragment.sizes[a]}, {.dtype = fragment.dtypes[a], .device = group_->device()}));
+  fragment.arrays = empty_arrays(fragment);
   for (const Entry& entry : fragment.entries) {
-    Tensor place = part_of(fragment.arrays[entry.array], entry.offset, entry.tensor);
+    Tensor place = place_of(entry, fragment.arrays);
     const Tensor value = wide_value(entry);
     place.copy_(entry.outer.defined() ? entry.outer.detach() - value : value);
   }
@@ -254,9 +267,7 @@ void PeriodicAveraging::start(std::size_t number) {
 void PeriodicAveraging::finish(std::size_t number, double kept) {
   Fragment& fragment = fragments_[number];
   for (parallel::TensorWork& work : fragment.works) work.wait();
-  const auto average_of = [&](const Entry& entry) {
-    return part_of(fragment.arrays[entry.array], entry.offset, entry.tensor);
-  };
+  const auto average_of = [&](const Entry& entry) { return place_of(entry, fragment.arrays); };
   if (outer_) {
     for (Entry& entry : fragment.entries)
       if (entry.outer.defined()) entry.outer.set_grad(average_of(entry));

@@ -39,9 +39,10 @@ NamedTensors PeriodicAveraging::state_dict() {
     state.emplace_back(key_of(f, "started"), tensor(fragment.started));
     state.emplace_back(key_of(f, "is_pending"), tensor(std::int64_t{fragment.is_pending}));
     for (parallel::TensorWork& work : fragment.works) work.wait();
-    for (std::size_t a = 0; a < fragment.arrays.size(); ++a)
-      state.emplace_back(key_of(f, detail::concat("average.", a)),
-                         fragment.arrays[a].to(cpu).clone());
+    for (const Entry& entry : fragment.entries)
+      if (fragment.is_pending)
+        state.emplace_back(key_of(f, "average." + entry.name),
+                           place_of(entry, fragment.arrays).to(cpu).clone());
     for (const Entry& entry : fragment.entries)
       if (entry.outer.defined())
         state.emplace_back("outer." + entry.name, entry.outer.detach().to(cpu).clone());
@@ -78,10 +79,22 @@ void PeriodicAveraging::take_over(const NamedTensors& state) {
   for (std::size_t f = 0; f < fragments_.size(); ++f) {
     loaded[f].started = number(key_of(f, "started"));
     loaded[f].is_pending = number(key_of(f, "is_pending")) != 0;
-    if (loaded[f].is_pending)
-      for (std::size_t a = 0; a < fragments_[f].dtypes.size(); ++a)
-        loaded[f].arrays.push_back(reader.take(key_of(f, detail::concat("average.", a)),
-                                               {fragments_[f].sizes[a]}, fragments_[f].dtypes[a]));
+    if (loaded[f].is_pending) loaded[f].arrays = empty_arrays(fragments_[f]);
+    // Versions before had whole arrays, in the order of registration.
+    const bool is_in_arrays = reader.has(key_of(f, "average.0"));
+    for (std::size_t a = 0; loaded[f].is_pending && is_in_arrays && a < loaded[f].arrays.size();
+         ++a) {
+      const Tensor array = reader.take(key_of(f, detail::concat("average.", a)),
+                                       loaded[f].arrays[a].shape(), loaded[f].arrays[a].dtype());
+      if (array.defined()) loaded[f].arrays[a].copy_(array);
+    }
+    for (const Entry& entry : fragments_[f].entries)
+      if (loaded[f].is_pending && !is_in_arrays) {
+        Tensor place = place_of(entry, loaded[f].arrays);
+        const Tensor average =
+            reader.take(key_of(f, "average." + entry.name), place.shape(), place.dtype());
+        if (average.defined()) place.copy_(average);
+      }
     for (const Entry& entry : fragments_[f].entries)
       if (entry.outer.defined())
         outer.push_back(
@@ -94,9 +107,7 @@ void PeriodicAveraging::take_over(const NamedTensors& state) {
     Fragment& fragment = fragments_[f];
     for (parallel::TensorWork& work : fragment.works) work.wait();
     fragment.works.clear();
-    fragment.arrays.clear();
-    for (const Tensor& array : loaded[f].arrays)
-      fragment.arrays.push_back(array.to(group_->device()).clone());
+    fragment.arrays = std::move(loaded[f].arrays);
     fragment.started = loaded[f].started;
     fragment.is_pending = loaded[f].is_pending;
     for (Entry& entry : fragment.entries)

@@ -108,6 +108,19 @@ TEST(AtomicFile, GoesOnAfterShortWritesAndInterruptions) {
   EXPECT_EQ(read_file(folder / "model"), text);
 }
 
+TEST(AtomicFile, CommitsWhereFoldersCannotBeSynced) {
+  const TemporaryFolder folder;
+  file_calls.fsync = [](int descriptor) {
+    struct stat status {};
+    if (::fstat(descriptor, &status) != 0 || !S_ISDIR(status.st_mode)) return ::fsync(descriptor);
+    errno = EINVAL;
+    return -1;
+  };
+  EXPECT_NO_THROW(save_file(folder / "file", "text"));
+  file_calls = {};
+  EXPECT_EQ(read_file(folder / "file"), "text");
+}
+
 TEST(AtomicFile, CommitsNothingAfterAFailure) {
   const TemporaryFolder folder;
   const auto path = folder.write("model", "old");

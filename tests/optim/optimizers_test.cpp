@@ -152,6 +152,26 @@ TEST(Optimizer, BeginsAMomentumThatIsSwitchedOnAsTheGradient) {
     EXPECT_NEAR(with_options_changed<optim::SGD>(off, on, saves), w, 1e-6);
 }
 
+TEST(Optimizer, SavesTheMasterCopiesOfStepsCountedAnew) {
+  const auto trained = [](bool saves) {
+    Tensor w = ones({4}, {DType::bf16}).set_requires_grad();
+    const optim::SGDOptions off{.lr = 1e-3}, on{.lr = 1e-3, .momentum = 0.9};
+    optim::SGD former({w}, off), latter({w}, off);
+    optim::SGD* optimizer = &former;
+    for (int i = 0; i < 5; ++i) {  // steps too small for bf16 to hold
+      if (i == 3) former.set_options(on);
+      if (i == 3 && saves) {
+        latter.load_state_dict(former.state_dict());
+        optimizer = &latter;
+      }
+      w.set_grad(ones({4}, {DType::bf16}));
+      optimizer->step();
+    }
+    return optimizer->parameter_states()[0].master.clone();
+  };
+  EXPECT_TRUE(equal(trained(true), trained(false)));
+}
+
 TEST(Optimizer, BeginsTheAdamWOfMuonAnew) {
   Tensor w = ones({4, 4}).set_requires_grad();
   const optim::MuonOptions hidden{.lr = 0.1, .weight_decay = 0};

@@ -56,6 +56,9 @@ struct TensorState {
   std::function<std::vector<Piece>()> more = {};
   /// Whether this rank has any of `more`, which ranks ask each other with each save. Set with it.
   std::function<bool()> has_more = {};
+  /// What must be the same on all ranks, in words behind its name: " after 3 updates". A save on
+  /// ranks that say otherwise is refused on all. Asks no device.
+  std::function<std::string()> told = {};
 };
 
 /// What a load took over.

@@ -41,7 +41,6 @@ class AtomicFile {
   [[noreturn]] void fail(const char* call);
   void flush();
   void write_through(std::span<const std::byte> bytes);
-  void sync_folder() const;
 
   std::filesystem::path target_, temporary_;
   std::vector<std::byte> buffer_;

@@ -162,6 +162,7 @@ class ReplicatedModule {
 
  private:
   bool only_accumulates() const noexcept { return stop_.use_count() > 1; }
+  void check_names_of_state(const NamedTensors& state, bool with_parts) const;
   bool begins_step();
   bool may_send_buffers() const;
   void leave_step_as_captured();
@@ -330,7 +331,8 @@ class DistributedDataParallel {
   /// The ranks that share out the parameters for their updates; null without a `zero_stage`.
   CommunicatorPtr shard_group() const { return replica_.shard_group(); }
   /// State dict of an optimizer of these parameters as it would be without a `zero_stage`, on every
-  /// rank. Blocks; every rank must call it.
+  /// rank. Blocks; every rank must call it. @throws InvalidArgument for an optimizer that has other
+  /// names for them, or none; so does the next.
   NamedTensors gather_optimizer_state(const NamedTensors& state) const {
     return replica_.gather_optimizer_state(state);
   }

@@ -116,12 +116,17 @@ class Optimizer {
 
   /// All that a checkpoint must keep: for a parameter "fc1.weight" its "fc1.weight.step" (i64) and
   /// ".group" (i64), and after its first step its state, such as "fc1.weight.exp_avg", and
-  /// ".master"; for each group its options, such as "groups.0.lr" (f64); and the optimizer's class,
-  /// "groups.kind.AdamW" (i64, 1). A parameter without a name goes by its position: "3.step".
+  /// ".master" (which stays when other options count steps anew); for each group its options, such
+  /// as "groups.0.lr" (f64); and the optimizer's class, "groups.kind.AdamW" (i64, 1). A parameter
+  /// without a name goes by its position: "3.step".
   /// States are f32 (f64 for f64 parameters) whatever their format, which is not saved. Tensors
   /// share memory with the optimizer, but for states in few bits.
   /// @throws InvalidArgument as `check_distinguishable`.
   NamedTensors state_dict() const;
+  /// The same with states for parameters without a step, too: zeros, and masters of their values.
+  /// So ranks that have updated different parameters have the same tensors. `load_state_dict` takes
+  /// it.
+  NamedTensors even_state_dict() const;
   /// @throws InvalidArgument for several groups with nameless parameters, which positions would not
   /// tell apart: there is no state of such to be saved.
   void check_distinguishable() const;
@@ -208,6 +213,9 @@ class Optimizer {
   void update_batch(std::vector<ParameterState*>& pending, const GradientScaling& scaling);
   const Tensor& lr_on(Device device, std::size_t group);
   std::string key_of(std::size_t parameter) const;
+  NamedTensors saved_state(bool is_even) const;
+  void add_unused_state(NamedTensors& state, const std::string& key, ParameterState each,
+                        bool with_states) const;
   std::vector<std::optional<std::size_t>> match_groups(StateReader& reader) const;
   std::vector<ParameterState> read_states(StateReader& reader);
   std::vector<std::string> other_options(const NamedTensors& state) const;

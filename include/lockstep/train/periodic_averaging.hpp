@@ -114,6 +114,8 @@ class PeriodicAveraging {
   void take_parameters();
   void begin();
   void add(Fragment& fragment, Entry entry) const;
+  std::vector<Tensor> empty_arrays(const Fragment& fragment) const;
+  static Tensor place_of(const Entry& entry, const std::vector<Tensor>& arrays);
   void make_fragments(const NamedTensors& parameters, const NamedTensors& buffers);
   Tensor master_of(const Entry& entry) const;
   Tensor wide_value(const Entry& entry) const;
