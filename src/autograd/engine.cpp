@@ -131,6 +131,16 @@ bool Engine::reaches(GraphTag tag) noexcept {
   return false;
 }
 
+bool Engine::goes_through(GraphTag tag) noexcept {
+  return running && std::ranges::find(running->tags_, tag) != running->tags_.end();
+}
+
+int Engine::depth() noexcept {
+  int depth = 0;
+  for (const Engine* engine = running; engine; engine = engine->outer_) ++depth;
+  return depth;
+}
+
 /// Keeps what the outer backwards have noted in a node for when this one has ended.
 void Engine::keep_for_outer(Node& node) {
   const Engine* owner = outer_;

@@ -76,6 +76,7 @@ void LeafNode::move_to(Tensor memory) noexcept {
 }
 
 void LeafNode::zero_gradient() {
+  if (sink_) sink_->on_clear(sink_key_);
   if (!gradient_.defined()) return;
   join_recording(true);
   const NoGradGuard no_recording;
@@ -86,6 +87,7 @@ void LeafNode::zero_gradient() {
 
 void LeafNode::clear_gradient() noexcept {
   join_recording(false);
+  if (sink_) sink_->on_clear(sink_key_);
   const Tensor present = std::exchange(gradient_, Tensor());
   if (StepRehearsal* const rehearsal = StepRehearsal::current(); rehearsal && present.defined())
     rehearsal->keep(this, present.impl().storage);

@@ -18,6 +18,21 @@ constexpr int draws_log2 = 24;
 /// Those whose sums are comm::host::fold's.
 constexpr std::array<std::string_view, 5> backends_with_tree{"shm", "mpi", "tcp", "thread", "self"};
 
+std::uint64_t draws_before(std::uint64_t micro_batch) { return micro_batch << draws_log2; }
+
+/// The random numbers that the calling thread draws: of a micro-batch of a step.
+struct Placed {
+  PhiloxState begin;  // of the step's
+  std::uint64_t micro_batch;
+
+  bool holds(const PhiloxState& state) const {
+    const std::uint64_t from = begin.offset + draws_before(micro_batch);
+    return state.seed == begin.seed && state.offset >= from &&
+           state.offset - from < draws_before(1);
+  }
+};
+thread_local std::optional<Placed> last_placed;
+
 bool is_power_of_two(int n) { return n > 0 && std::has_single_bit(static_cast<unsigned>(n)); }
 
 }  // namespace
@@ -101,10 +116,16 @@ Tensor MicroBatchTree::weights_with(const Tensor& last) {
 void MicroBatchTree::begin_forward() {
   if (placed_ == count_) return;  // further forwards of a micro-batch draw what comes next
   Generator& generator = default_generator();
-  if (!begin_) begin_ = generator.state();
-  placed_ = count_;
   const auto index = static_cast<std::uint64_t>(first_ + count_);
-  generator.set_state({begin_->seed, begin_->offset + (index << draws_log2)});
+  placed_ = count_;
+  // A model of another tree may have begun the micro-batch, which goes on in this one.
+  if (last_placed && last_placed->micro_batch == index && last_placed->holds(generator.state())) {
+    if (!begin_) begin_ = last_placed->begin;
+    return;
+  }
+  if (!begin_) begin_ = generator.state();
+  last_placed = {*begin_, index};
+  generator.set_state({begin_->seed, begin_->offset + draws_before(index)});
 }
 
 std::string MicroBatchTree::describe_random_numbers() const {
@@ -115,12 +136,14 @@ std::string MicroBatchTree::describe_random_numbers() const {
 void MicroBatchTree::end_step() {
   if (begin_)
     default_generator().set_state(
-        {begin_->seed,
-         begin_->offset + (static_cast<std::uint64_t>(micro_batches_) << draws_log2)});
+        {begin_->seed, begin_->offset + draws_before(static_cast<std::uint64_t>(micro_batches_))});
   clear();
 }
 
 void MicroBatchTree::clear() noexcept {
+  if (begin_ && last_placed && last_placed->begin.seed == begin_->seed &&
+      last_placed->begin.offset == begin_->offset)
+    last_placed.reset();  // the step's
   count_ = 0;
   is_weighted_ = false;
   buckets_.clear();

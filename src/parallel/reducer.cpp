@@ -234,7 +234,7 @@ void Reducer::begin_backward() {
   if (gathered()) gathered()->check_kept();
   if (shards_) shards_->check_cleared();
   check_micro_batch(true);
-  if (!weighted_) check_weights_fit(false);
+  if (!weighted_ && !join_weights()) check_weights_fit(false);
   reset_backward();
   const std::weak_ptr<Reducer*> self = self_;
   autograd::Engine::queue_callback(

@@ -45,7 +45,7 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
     tree_->begin_forward();
   }
   if (mode == Mode::accumulate) {
-    if ((tree_ || gathered()) && grad_enabled()) hear_of_accumulations();
+    if (grad_enabled()) hear_of_accumulations();
     return autograd::TagGuard(accumulate_tag_);
   }
   if (is_captured()) {
@@ -145,6 +145,7 @@ void Reducer::set_accumulated(const Accumulated& accumulated) {
   }
   accumulated_weight_ = accumulated.weight;
   unit_ = accumulated.unit;
+  note_contributions();
 }
 
 /// From now on, before each backward through a forward that accumulates.
@@ -156,10 +157,12 @@ void Reducer::hear_of_accumulations() {
 }
 
 void Reducer::begin_accumulation() {
-  if (tree_)
+  if (tree_) {
+    if (!weighted_) join_weights();  // which refuses
     begin_micro_batch();
-  else if (!weighted_)
+  } else if (!weighted_ && !join_weights()) {
     check_weights_fit(false);
+  }
   if (gathered()) gather_in_backward();
 }
 

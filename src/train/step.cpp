@@ -8,9 +8,11 @@
 #include "lockstep/checkpoint/states.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/nn/batch_norm.hpp"
 #include "lockstep/observe/trace_range.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "memory/step_rehearsal.hpp"
 #include "runtime/step_recording.hpp"
 
 namespace lockstep::train {
@@ -195,15 +197,33 @@ std::vector<Tensor> Step::update(std::span<const Tensor> inputs) try {
   throw;
 }
 
-/// One at least: the other ranks wait for a backward. Where forwards gather parameters, all ranks
-/// make as many, smaller ones than they would alone, or of no rows.
+/// Whether ranks wait for each other in forwards: for batches' statistics.
+bool has_synchronized_norm(nn::Module& module) {
+  bool found = false;
+  module.apply([&](nn::Module& each) {
+    const auto* const norm = dynamic_cast<const nn::BatchNorm*>(&each);
+    found |= norm && norm->group() && norm->group()->size() > 1;
+  });
+  return found;
+}
+
+/// By its own StepGraph, or one around it.
+bool Step::is_to_be_captured() const {
+  return options_.capture || StepRecording::current() || StepRehearsal::current();
+}
+
+/// One at least: the other ranks wait for a backward. Where forwards are collective, all ranks make
+/// as many, smaller ones than they would alone, or of no rows.
 Step::Parts Step::parts_of(std::int64_t rows) {
   Parts own{.rows = rows};
   if (options_.micro_batch > 0) own.most = std::min(options_.micro_batch, rows);
   if (own.most > 0) own.count = (rows + own.most - 1) / own.most;
-  if (replicas() == 1 || !replica_.reducer().gathered()) return own;
-  refuse_in_captured_step("parameters are gathered when they are used (zero_stage 3)",
-                          "give zero_stage 2 to capture steps");
+  if (replicas() == 1) return own;
+  if (replica_.reducer().gathered())
+    refuse_in_captured_step("parameters are gathered when they are used (zero_stage 3)",
+                            "give zero_stage 2 to capture steps");
+  else if (is_to_be_captured() || !(options_.same_micro_batches || has_synchronized_norm(module_)))
+    return own;
   const auto most_of_ranks = [this](std::int64_t number, const char* label) {
     return comm::all_reduce_scalar(*replica_.group(), number, comm::ReduceOp::max(), label);
   };

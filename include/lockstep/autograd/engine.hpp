@@ -212,6 +212,10 @@ class Engine {
   static bool reaches(const Node& node) noexcept;
   /// The same for any op with a tag.
   static bool reaches(GraphTag tag) noexcept;
+  /// The same of the innermost backward alone.
+  static bool goes_through(GraphTag tag) noexcept;
+  /// How many backwards run on this thread, each inside another.
+  static int depth() noexcept;
 
   /// Name of the op whose backward the calling thread runs, for messages; "no op" outside one, and
   /// in the hooks of leaves.

@@ -68,6 +68,8 @@ class GradientSink {
   /// memory is asked for in that form from now on. A sink that shares out parameters allows what it
   /// does itself. @throws InvalidArgument to refuse, as a sink does that does not override it.
   virtual void before_change(std::size_t key, const Tensor& value);
+  /// The gradient is cleared, or filled with zeros, also where there is none.
+  virtual void on_clear(std::size_t /*key*/) noexcept {}
   /// Another sink has taken the leaf.
   virtual void on_taken(std::size_t key) noexcept = 0;
 

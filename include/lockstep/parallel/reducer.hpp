@@ -249,6 +249,7 @@ class Reducer final : private autograd::GradientSink {
   void on_clip(std::size_t index, std::string_view how) override;
   void on_update(std::size_t index, std::string_view how) override;
   void before_change(std::size_t index, const Tensor& value) override;
+  void on_clear(std::size_t) noexcept override { is_cleared_ = true; }
   void on_taken(std::size_t index) noexcept override;
   autograd::GradientShare share(std::size_t) const override {
     return shards_ ? autograd::GradientShare::none : autograd::GradientShare::whole;
@@ -300,6 +301,13 @@ class Reducer final : private autograd::GradientSink {
   bool has_contributions() const;
   void check_weights_fit(bool is_weighted);
   void join_recording_with_weights();
+  class Weighing;
+  bool join_weights();
+  void keep_weight();
+  void note_contributions();
+  void exchange_in_common_unit();
+  bool leave_out_empty_step();
+  void clear_gradients_of_step() noexcept;
   void backward(const Tensor& loss, const Tensor& weight, double known);
   void share_weights();
   void forget_weights() noexcept;
@@ -347,8 +355,13 @@ class Reducer final : private autograd::GradientSink {
   };
   std::optional<Weighted> weighted_;  // the backward that runs
   Tensor accumulated_weight_, unit_;  // of backwards that accumulated; undefined if there are none
+  bool had_contributions_ = false;    // gradients, behind the last of those
+  bool is_cleared_ = false;           // a gradient was, since then
   Tensor total_weight_;               // of all ranks
-  Tensor bucket_factor_;              // undefined where the seed has it
+  Tensor how_many_;                   // of them have accumulated, or have no backward
+  bool counts_by_other_ = false;      // in a backward that has its weight through another reducer
+  std::vector<std::weak_ptr<Reducer*>> joined_;  // those that do, in this one's
+  Tensor bucket_factor_;                         // undefined where the seed has it
 
   /// Found by each backward where parameters may be unused; if the graph is static, by the first.
   struct Participation {

@@ -42,9 +42,13 @@ struct StepOptions {
   optim::WeightAverage* average = nullptr;  ///< takes in the weights of each step
   std::optional<DType> autocast = {};       ///< dtype of products: bf16 or f16
   std::optional<double> max_norm = {};      ///< of gradients; infinity: it is taken, not limited
-  /// Rows at once, gradients add up; 0: all. With a zero_stage of 3 all ranks make as many parts as
-  /// the one that has most, for which they wait for each other in each step.
+  /// Rows at once, gradients add up; 0: all.
   std::int64_t micro_batch = 0;
+  /// All ranks make as many parts as the one that has most, maybe of no rows, for which they wait
+  /// for each other in each step: for losses and modules with collectives in their forward. So it
+  /// is with a zero_stage of 3 and with synchronized batch norms, whatever this says. Not in steps
+  /// that are captured, whose ranks have equal batches then.
+  bool same_micro_batches = false;
   bool capture = false;  ///< repeat the step as a StepGraph
 };
 
@@ -68,8 +72,8 @@ struct StepOptions {
 /// Ranks, and parts, may have different numbers of rows: each counts by its own, or by what the
 /// loss says (WeightedLoss). A rank may have none while another has: its loss function is called
 /// with tensors of 0 rows, whose mean may be NaN, and counts nothing (batch norms take them where
-/// they are synchronized). So may a part, with a zero_stage of 3. Waits for nothing on a GPU, but
-/// on a rank without rows, and in micro-batches with a zero_stage of 3, for the other ranks. All
+/// they are synchronized). So may a part, with `same_micro_batches`. Waits for nothing on a GPU,
+/// but on a rank without rows, and where all make as many micro-batches, for the other ranks. All
 /// ranks must make the same calls, with the same options but for `micro_batch`, and weigh by the
 /// same; one thread.
 class Step {
@@ -145,6 +149,7 @@ class Step {
   std::vector<Tensor> update(std::span<const Tensor> inputs);
   struct OwnLoss;
   struct Parts;
+  bool is_to_be_captured() const;
   Parts parts_of(std::int64_t rows);
   OwnLoss accumulate_gradients(std::span<const Tensor> inputs);
   std::vector<Tensor> mean_over_ranks(const OwnLoss& own) const;
