@@ -1,5 +1,8 @@
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -7,6 +10,7 @@
 
 #include "checkpoint/thread_job.hpp"
 #include "lockstep/comm/errors.hpp"
+#include "lockstep/lockstep.hpp"
 #include "lockstep/optim/sgd.hpp"
 #include "lockstep/parallel/mean_metric.hpp"
 #include "lockstep/train/loop.hpp"
@@ -85,6 +89,48 @@ TEST(TrainStep, TakesRanksWithTheirOwnMicroBatches) {
     Step step(training.ddp, training.optimizer, training.loss(), options);
     EXPECT_NO_THROW(step({ones({4, 3}), ones({4, 2})}));
   });
+}
+
+// Norms over the ranks, or a collective in the loss: all make as many parts, some of fewer rows, or
+// of none.
+TEST(TrainStep, MakesAsManyMicroBatchesOnAllRanksWhereForwardsAreCollective) {
+  struct Normed : nn::Module {
+    nn::Child<nn::Linear> in{this, "in", 3, 4}, out{this, "out", 4, 2};
+    nn::Child<nn::BatchNorm1d> norm{this, "norm", 4};
+    Tensor forward(const Tensor& x) { return out(norm(in(x))); }
+  };
+  for (const auto& [first, second] : {std::pair{5, 4}, {4, 0}, {4, 4}})
+    for (const bool gathers : {false, true})
+      run_job(2, [&, rows = std::array{first, second}](const CommunicatorPtr& group) {
+        manual_seed(1);
+        const auto net = nn::make<Normed>();
+        if (gathers)
+          net->norm->eval();
+        else
+          nn::convert_sync_batchnorm(*net, group);
+        DistributedDataParallel<Normed> ddp(net, group);
+        optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
+        Step step(ddp, optimizer,
+                  [&](Inputs in) {
+                    const Tensor y = ddp(in[0]);
+                    const Tensor all = gathers
+                                           ? parallel::all_gather(y.mean(0, true) * 0.0, group, 0,
+                                                                  parallel::ResultGradient::partial)
+                                           : zeros({1});
+                    const double count = std::max<double>(1, static_cast<double>(y.size(0)));
+                    return sum(square(y - in[1])) / count + where(isnan(all), 0, all).sum();
+                  },
+                  {.micro_batch = 2, .same_micro_batches = gathers});
+        const auto own = static_cast<std::int64_t>(rows[static_cast<std::size_t>(group->rank())]);
+        for (int i = 0; i < 2; ++i) {
+          Generator generator(static_cast<std::uint64_t>(10 * i + group->rank()));
+          step({randn({own, 3}, {}, generator), randn({own, 2}, {}, generator)});
+        }
+        const Tensor weight = net->out->weight.detach();
+        const Tensor all = parallel::all_gather_async(weight.unsqueeze(0), *group).wait();
+        EXPECT_TRUE(equal(all[0], all[1])) << rows[0] << " and " << rows[1];
+        EXPECT_TRUE(lockstep::all(isfinite(weight)).item<bool>());
+      });
 }
 
 // One counts rows, and the other tokens.
