@@ -55,8 +55,7 @@ std::size_t place_of(std::string_view name) {
   return static_cast<std::size_t>(found - std::begin(levels));
 }
 
-std::atomic<std::size_t> limit{0};  // the first level that may be chosen
-std::atomic<bool> is_limited = false;
+std::atomic<std::size_t> limit{0};    // the first level that may be chosen
 std::atomic<bool> is_chosen = false;  // and in use
 
 Level choose() {
@@ -98,12 +97,11 @@ const char* machine_isa() {
       ->name;
 }
 
-const char* isa_limit() { return is_limited ? levels[limit].name : nullptr; }
+const char* isa_limit() { return limit > 0 ? levels[limit].name : nullptr; }
 
 bool limit_isa(std::string_view name) {
   const std::size_t place = place_of(name);
   limit = std::max(limit.load(), place);
-  is_limited = true;
   return !is_chosen || place_of(isa_name()) >= place;
 }
 

@@ -145,7 +145,7 @@ void Reducer::set_accumulated(const Accumulated& accumulated) {
   }
   accumulated_weight_ = accumulated.weight;
   unit_ = accumulated.unit;
-  note_contributions();
+  is_cleared_ = false;
 }
 
 /// From now on, before each backward through a forward that accumulates.

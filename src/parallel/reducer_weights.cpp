@@ -163,12 +163,6 @@ void Reducer::backward(const Tensor& loss, const Tensor& weight, double known) {
   }
 }
 
-/// What tells later whether they were cleared.
-void Reducer::note_contributions() {
-  had_contributions_ = has_contributions();
-  is_cleared_ = false;
-}
-
 /// Behind a backward that accumulates.
 void Reducer::keep_weight() {
   const NoGradGuard no_recording;
@@ -177,12 +171,12 @@ void Reducer::keep_weight() {
   unit_ = weighted.unit;
   accumulated_weight_ =
       accumulated_weight_.defined() ? accumulated_weight_ + weighted.weight : weighted.weight;
-  note_contributions();
+  is_cleared_ = false;
   for (const auto& self : joined_)
     if (const auto reducer = self.lock()) {
       (*reducer)->unit_ = unit_;
       (*reducer)->accumulated_weight_ = accumulated_weight_;
-      (*reducer)->note_contributions();
+      (*reducer)->is_cleared_ = false;
     }
 }
 
@@ -214,7 +208,6 @@ void Reducer::join_recording_with_weights() {
     if (!reducer) return;
     (*reducer)->accumulated_weight_ = weights.accumulated;
     (*reducer)->unit_ = weights.unit;
-    (*reducer)->had_contributions_ = weights.accumulated.defined();
   };
   recording->when_abandoned([set, found = Weights{accumulated_weight_, unit_}] { set(found); });
   recording->at_end([self = std::weak_ptr<Reducer*>(self_), left] {
@@ -235,8 +228,7 @@ void Reducer::check_weights_fit(bool is_weighted) {
   const bool accumulates = has_contributions();
   if (!accumulates) {
     // The gradients were cleared: else a micro-batch that used no parameter counts by its weight.
-    if (had_contributions_ || is_cleared_ || !is_weighted) accumulated_weight_ = unit_ = Tensor();
-    had_contributions_ = false;
+    if (is_cleared_ || !is_weighted) accumulated_weight_ = unit_ = Tensor();
     is_local_.assign(leaves_.size(), false);
   }
   const bool was_weighted = tree_ ? tree_->is_weighted() : accumulated_weight_.defined();
@@ -329,7 +321,6 @@ void Reducer::scale_by_weights(const Tensor& array) const {
 void Reducer::forget_weights() noexcept {
   weighted_.reset();
   accumulated_weight_ = unit_ = bucket_factor_ = Tensor();
-  had_contributions_ = false;
 }
 
 /// Where no rank has a backward, nor anything accumulated that counts: what a hook keeps from step

@@ -34,10 +34,6 @@ std::size_t index_in(const optim::Optimizer& optimizer, const std::string& name,
   return static_cast<std::size_t>(found - states.begin());
 }
 
-Tensor part_of(const Tensor& array, std::int64_t offset, const Tensor& like) {
-  return array.slice(0, offset, offset + like.numel()).reshape(like.shape());
-}
-
 void check_same_options(Communicator& group, const std::string& name, const DiLoCoOptions& o) {
   const std::pair<std::string, std::string> settings[] = {
       {"what averages parameters", name},
@@ -236,7 +232,9 @@ std::vector<Tensor> PeriodicAveraging::empty_arrays(const Fragment& fragment) co
 }
 
 Tensor PeriodicAveraging::place_of(const Entry& entry, const std::vector<Tensor>& arrays) {
-  return part_of(arrays[entry.array], entry.offset, entry.tensor);
+  return arrays[entry.array]
+      .slice(0, entry.offset, entry.offset + entry.tensor.numel())
+      .reshape(entry.tensor.shape());
 }
 
 void PeriodicAveraging::start(std::size_t number) {

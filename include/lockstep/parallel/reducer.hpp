@@ -304,7 +304,6 @@ class Reducer final : private autograd::GradientSink {
   class Weighing;
   bool join_weights();
   void keep_weight();
-  void note_contributions();
   void exchange_in_common_unit();
   bool leave_out_empty_step();
   void clear_gradients_of_step() noexcept;
@@ -355,8 +354,7 @@ class Reducer final : private autograd::GradientSink {
   };
   std::optional<Weighted> weighted_;  // the backward that runs
   Tensor accumulated_weight_, unit_;  // of backwards that accumulated; undefined if there are none
-  bool had_contributions_ = false;    // gradients, behind the last of those
-  bool is_cleared_ = false;           // a gradient was, since then
+  bool is_cleared_ = false;           // a gradient was, since the last of those
   Tensor total_weight_;               // of all ranks
   Tensor how_many_;                   // of them have accumulated, or have no backward
   bool counts_by_other_ = false;      // in a backward that has its weight through another reducer

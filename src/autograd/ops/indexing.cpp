@@ -131,11 +131,8 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value) {
 }
 
 Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, Scalar value) {
-  const ComposedOp call(ops::scatter, x);
-  const TensorOptions counts{DType::i32, x.device()};
-  const Tensor hits = add_at_indices(ops::scatter, zeros(x.shape(), counts), dim, index,
-                                     ones(index.shape(), counts));
-  return masked_fill(x, hits > 0, value);
+  check_holds(ops::scatter.name, x.dtype(), value);
+  return scatter(x, dim, index, scalar(value, x.options()).expand(index.shape()));
 }
 
 Tensor scatter(const Tensor& x_in, std::int64_t dim, const Tensor& index, const Tensor& source_in) {

@@ -36,9 +36,8 @@ Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const T
   check_same_shape(call.name(), anchor, negative);
   LOCKSTEP_CHECK(options.margin > 0, InvalidArgument, call.name(), ": the margin is ",
                  options.margin, ", it must be above 0");
-  const auto distance = [&](int i, int j) {
-    return pairwise_distance(call[static_cast<std::size_t>(i)], call[static_cast<std::size_t>(j)],
-                             options.p, options.eps);
+  const auto distance = [&](std::size_t i, std::size_t j) {
+    return pairwise_distance(call[i], call[j], options.p, options.eps);
   };
   Tensor apart = distance(0, 2);
   if (options.swap) apart = minimum(apart, distance(1, 2));

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <set>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,18 +25,18 @@ std::string describe(const std::vector<std::string>& of_ranks, const Bootstrap& 
   return text;
 }
 
-bool are_alike(const std::vector<std::string>& of_ranks) {
-  return std::set<std::string_view>(of_ranks.begin(), of_ranks.end()).size() == 1;
+bool are_alike(const std::vector<std::string>& texts) {
+  return std::ranges::adjacent_find(texts, std::ranges::not_equal_to()) == texts.end();
 }
 
 }  // namespace
 
 void choose_instructions(Bootstrap& bootstrap) {
-  const auto of_ranks =
-      bootstrap.all_gather_bytes(cpu_kernels::best_isa(), "instruction sets of kernels");
-  const auto of_machines =
-      bootstrap.all_gather_bytes(cpu_kernels::machine_isa(), "instruction sets of processors");
-  if (are_alike(of_ranks) && are_alike(of_machines)) return;
+  const std::string own = detail::concat(cpu_kernels::best_isa(), ' ', cpu_kernels::machine_isa());
+  const auto told = bootstrap.all_gather_bytes(own, "instruction sets");
+  if (are_alike(told)) return;
+  std::vector<std::string> of_ranks;
+  for (const std::string& each : told) of_ranks.push_back(each.substr(0, each.find(' ')));
   const auto isas = cpu_kernels::compiled_isas();
   const auto place_of = [&](const std::string& isa) { return std::ranges::find(isas, isa); };
   const std::string& least = *std::ranges::max_element(of_ranks, {}, place_of);

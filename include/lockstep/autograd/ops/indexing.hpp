@@ -30,7 +30,7 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
 /// The same with the one element of a tensor without dimensions, which gets a gradient too.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value);
 /// A copy of x with `value` where `index` says along a dimension: out[..index[..i..]..] = value.
-/// Numeric dtypes. @param index as of `scatter_add`.
+/// Any dtype. @param index as of `scatter_add`.
 Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, Scalar value);
 /// x with source[.., i, ..] where index[.., i, ..] says along a dimension: of several at one place
 /// the last. Each of those gets the place's gradient, as in PyTorch.
