@@ -1,11 +1,15 @@
 #include "arguments/order.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "cpu/line_sort.hpp"
 #include "cpu/lines.hpp"
+#include "lockstep/core/parallel.hpp"
 
 namespace lockstep::cpu_kernels {
 namespace {
@@ -26,16 +30,63 @@ std::uint64_t key_of(T element) {
   }
 }
 
-/// Bytes below which a line of them is not worth counting.
-constexpr std::int64_t bytes_to_count = 64;
+/// Bytes below which a line of them is not worth counting, and those that a thread counts at once.
+constexpr std::int64_t bytes_to_count = 64, bytes_of_part = 1 << 16;
 
-/// The positions of bytes by their number, which is turned by exclusive or.
-void count_bytes(const std::uint8_t* line, std::int64_t step, std::int64_t n, std::uint8_t turned,
-                 std::int64_t* out, std::int64_t stride) {
-  std::array<std::int64_t, 257> place{};
-  for (std::int64_t i = 0; i < n; ++i) ++place[(line[i * step] ^ turned) + 1U];
-  for (std::size_t b = 1; b < 256; ++b) place[b] += place[b - 1];
-  for (std::int64_t i = 0; i < n; ++i) out[place[line[i * step] ^ turned]++ * stride] = i;
+/// A line of bytes, of which each stands for a number that is turned by exclusive or.
+template <bool truth>
+struct ByteLine {
+  const std::uint8_t* data;
+  std::int64_t step;
+  std::uint8_t turned;
+
+  static constexpr std::size_t numbers = truth ? 2 : 256;
+  std::size_t operator[](std::int64_t i) const {
+    const auto number = static_cast<std::uint8_t>(data[i * step] ^ turned);
+    return truth ? number & 1U : number;
+  }
+};
+
+/// The positions of bytes by their number: parts of the line are counted, and then each part knows
+/// where its own positions go.
+template <bool truth>
+void count_bytes(const ByteLine<truth>& line, std::int64_t n, std::int64_t* out,
+                 std::int64_t stride) {
+  using Places = std::array<std::int64_t, ByteLine<truth>::numbers>;
+  const std::int64_t parts = (n + bytes_of_part - 1) / bytes_of_part;
+  std::vector<Places> places(static_cast<std::size_t>(parts));
+  const auto for_each_part = [&](const auto& visit) {
+    parallel_for(parts, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t part = begin; part < end; ++part)
+        visit(places[static_cast<std::size_t>(part)], part * bytes_of_part,
+              std::min(n, (part + 1) * bytes_of_part));
+    });
+  };
+  for_each_part([&](Places& counts, std::int64_t begin, std::int64_t end) {
+    if constexpr (truth) {
+      std::int64_t ones = 0;
+      for (std::int64_t i = begin; i < end; ++i) ones += static_cast<std::int64_t>(line[i]);
+      counts = {end - begin - ones, ones};
+    } else {
+      for (std::int64_t i = begin; i < end; ++i) ++counts[line[i]];
+    }
+  });
+  std::int64_t place = 0;
+  for (std::size_t number = 0; number < ByteLine<truth>::numbers; ++number)
+    for (Places& counts : places) place += std::exchange(counts[number], place);
+  for_each_part([&](Places& shared, std::int64_t begin, std::int64_t end) {
+    Places at = shared;  // those of two numbers stay in registers
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::size_t number = line[i];
+      if constexpr (truth) {
+        out[(number ? at[1] : at[0]) * stride] = i;
+        at[0] += number ? 0 : 1;
+        at[1] += number ? 1 : 0;
+      } else {
+        out[at[number]++ * stride] = i;
+      }
+    }
+  });
 }
 
 /// A line that rises; NaN counts as the largest.
@@ -78,9 +129,11 @@ void order::argsort(const kernels::ArgsortArguments& arguments, StreamRef) {
       thread_local LineSort sort;
       const T* const line = in.as<const T>() + offset[1];
       std::int64_t* const to = out.as<std::int64_t>() + offset[0];
-      if (sizeof(T) == 1 && length >= bytes_to_count)
-        return count_bytes(reinterpret_cast<const std::uint8_t*>(line), step, length,
-                           static_cast<std::uint8_t>(turned), to, out.strides[dim]);
+      if (sizeof(T) == 1 && length >= bytes_to_count) {
+        const ByteLine<std::is_same_v<T, bool>> bytes{reinterpret_cast<const std::uint8_t*>(line),
+                                                      step, static_cast<std::uint8_t>(turned)};
+        return count_bytes(bytes, length, to, out.strides[dim]);
+      }
       std::uint64_t* const keys = sort.keys(length);
       for (std::int64_t i = 0; i < length; ++i) keys[i] = key_of(line[i * step]) ^ turned;
       sort.write_order(to, out.strides[dim]);

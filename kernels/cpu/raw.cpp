@@ -18,23 +18,33 @@ auto dispatch_size(std::size_t size, Visitor visit) {
   }
 }
 
+/// Sixteen bytes, which every processor here transposes in registers.
+template <class T>
+using Lanes __attribute__((vector_size(16))) = T;
+
+/// Whole vectors: GCC makes none of this at -O2.
+template <class T>
+void fill_typed(T* to, T value, std::int64_t n) {
+  constexpr std::int64_t count = 16 / sizeof(T);
+  const Lanes<T> lanes = value - Lanes<T>{};
+  std::int64_t i = 0;
+  for (; i + count <= n; i += count) std::memcpy(to + i, &lanes, sizeof lanes);
+  for (; i < n; ++i) to[i] = value;
+}
+
 template <class T>
 void copy_typed(T* to, std::int64_t to_stride, const T* from, std::int64_t from_stride,
                 std::int64_t n) {
   if (to_stride == 1 && from_stride == 1) {
     if (n > 0) std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
   } else if (to_stride == 1 && from_stride == 0) {
-    std::fill_n(to, n, *from);
+    fill_typed(to, *from, n);
   } else if (to_stride == 1) {
     for (std::int64_t i = 0; i < n; ++i) to[i] = from[i * from_stride];
   } else {
     for (std::int64_t i = 0; i < n; ++i) to[i * to_stride] = from[i * from_stride];
   }
 }
-
-/// Sixteen bytes, which every processor here transposes in registers.
-template <class T>
-using Lanes __attribute__((vector_size(16))) = T;
 
 /// The lower halves (`half` 0) or the upper ones (1) of two vectors, their lanes in turns.
 template <int half, class T, int... lane>

@@ -88,5 +88,18 @@ INSTANTIATE_TEST_SUITE_P(Backends, CopyContract,
                                                       DType::boolean})),
                          target_name);
 
+TEST_P(CopyContract, FillsAnyNumberOfElements) {
+  for (const std::int64_t n : {1, 3, 15, 16, 17, 33, 1000}) {
+    const auto out = array({n + 2}).set(Values(static_cast<std::size_t>(n + 2), 0.0));
+    ArrayView inner = out;
+    inner.shape = {n};
+    inner.data = out.view().as<char>() + size_of(dtype());
+    backend().elementwise.fill({.out = inner, .value = 1}, stream());
+    Values expected(static_cast<std::size_t>(n + 2), 1.0);
+    expected.front() = expected.back() = 0;
+    EXPECT_EQ(out.get(), expected) << n;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::test

@@ -91,13 +91,16 @@ TEST_P(OrderOfBytes, SortsManyInOneLine) {
   const Values values = in.get();
   Values expected(values.size());
   std::iota(expected.begin(), expected.end(), 0.0);
-  std::ranges::stable_sort(expected, {},
-                           [&](double i) { return values[static_cast<std::size_t>(i)]; });
-  EXPECT_EQ(sorted(in, 0, false), expected);
+  const auto value_of = [&](double i) { return values[static_cast<std::size_t>(i)]; };
+  std::ranges::stable_sort(expected, {}, value_of);
+  EXPECT_TRUE(sorted(in, 0, false) == expected);
+  std::iota(expected.begin(), expected.end(), 0.0);
+  std::ranges::stable_sort(expected, std::ranges::greater(), value_of);
+  EXPECT_TRUE(sorted(in, 0, true) == expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, OrderOfBytes, ::testing::ValuesIn(targets({DType::u8})),
-                         target_name);
+INSTANTIATE_TEST_SUITE_P(Backends, OrderOfBytes,
+                         ::testing::ValuesIn(targets({DType::u8, DType::boolean})), target_name);
 
 class OrderOfFloats : public OrderContract {};
 
