@@ -82,17 +82,66 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
+/// What running sums are kept in: f64, as on the CPU, so that long lines lose nothing.
+template <class T>
+using RunningSum =
+    std::conditional_t<std::is_integral_v<AccumulateType<T>>, AccumulateType<T>, double>;
+
+template <class T>
+__device__ RunningSum<T> widened(T value) {
+  return static_cast<RunningSum<T>>(convert<AccumulateType<T>>(value));
+}
+
+template <class T>
+__device__ T narrowed(RunningSum<T> sum) {
+  return convert<T>(static_cast<AccumulateType<T>>(sum));
+}
+
+/// A thread a line: of many lines, or short ones.
 template <class T>
 __global__ void __launch_bounds__(threads)
     cumsum_kernel(const __grid_constant__ Lines<2> lines, T* out, const T* in, bool reverse) {
-  using A = AccumulateType<T>;
   for (std::int64_t i = global_thread(); i < lines.starts.count; i += grid_threads()) {
     const auto at = lines.starts.offsets(static_cast<std::uint32_t>(i));
-    A sum{};
+    RunningSum<T> sum{};
     for (std::int64_t j = 0; j < lines.length[0]; ++j) {
       const std::int64_t place = reverse ? lines.length[0] - 1 - j : j;
-      sum += convert<A>(in[at.of[1] + place * lines.stride[1]]);
-      out[at.of[0] + place * lines.stride[0]] = convert<T>(sum);
+      sum += widened(in[at.of[1] + place * lines.stride[1]]);
+      out[at.of[0] + place * lines.stride[0]] = narrowed<T>(sum);
+    }
+  }
+}
+
+/// A block a line: as many elements as it has threads at once, by sums within warps and over them.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    long_cumsum_kernel(const __grid_constant__ Lines<2> lines, T* out, const T* in, bool reverse) {
+  using A = RunningSum<T>;
+  constexpr int warps = threads / warp_size;
+  __shared__ A of_warp[warps];
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  const int warp = static_cast<int>(threadIdx.x) / warp_size;
+  const std::int64_t length = lines.length[0];
+  for (std::int64_t i = blockIdx.x; i < lines.starts.count; i += gridDim.x) {
+    const auto at = lines.starts.offsets(static_cast<std::uint32_t>(i));
+    A before{};  // all that the block has passed
+    for (std::int64_t first = 0; first < length; first += threads) {
+      const std::int64_t j = first + threadIdx.x;
+      const std::int64_t place = reverse ? length - 1 - j : j;
+      A sum = j < length ? widened(in[at.of[1] + place * lines.stride[1]]) : A{};
+      for (int distance = 1; distance < warp_size; distance *= 2) {
+        const A lower = __shfl_up_sync(0xFFFFFFFFu, sum, static_cast<unsigned>(distance));
+        if (lane >= distance) sum += lower;
+      }
+      __syncthreads();  // the former sums' readers are done
+      if (lane == warp_size - 1) of_warp[warp] = sum;
+      __syncthreads();
+      A lower_warps = before;
+      for (int w = 0; w < warps; ++w) {
+        if (w == warp) lower_warps = before;
+        before += of_warp[w];
+      }
+      if (j < length) out[at.of[0] + place * lines.stride[0]] = narrowed<T>(lower_warps + sum);
     }
   }
 }
@@ -121,8 +170,14 @@ void reduction::cumsum(const kernels::CumsumArguments& a, StreamRef stream) {
   if (a.out.numel() == 0) return;
   const auto lines = lines_along<2>(a.dim, {&a.out, &a.in});
   dispatch_numeric(a.in.dtype, "cumsum", [&]<class T>(TypeTag<T>) {
-    launch(stream, grid_for(lines.starts.count, threads), threads, 0, cumsum_kernel<T>, lines,
-           a.out.as<T>(), a.in.as<T>(), a.reverse);
+    // From so many lines on a thread each keeps the device busy; below, so short ones are few
+    // steps.
+    constexpr std::int64_t many_lines = 1 << 16, short_line = 64;
+    const std::int64_t count = lines.starts.count;
+    const bool is_long = count < many_lines && lines.length[0] > short_line;
+    launch(stream, grid_for(count, is_long ? 1 : threads), threads, 0,
+           is_long ? long_cumsum_kernel<T> : cumsum_kernel<T>, lines, a.out.as<T>(), a.in.as<T>(),
+           a.reverse);
   });
 }
 

@@ -281,5 +281,33 @@ INSTANTIATE_TEST_SUITE_P(
     Backends, ReduceCounts,
     ::testing::ValuesIn(targets({DType::i64, DType::i32, DType::u8, DType::boolean})), target_name);
 
+class LongCumsumContract : public ContractTest {};
+
+// Sums of one line in f32 would stop growing, and lines are shared out.
+TEST_P(LongCumsumContract, LosesNothing) {
+  const std::int64_t n = 5000;
+  Values values;
+  for (std::int64_t i = 0; i < n; ++i) values.push_back(i == 0 ? 16777216.0 : 1.0);
+  const auto in = array({2, n}).set([&] {
+    Values both = values;
+    both.insert(both.end(), values.begin(), values.end());
+    return both;
+  }());
+  const auto out = array({2, n});
+  for (const bool reverse : {false, true}) {
+    backend().reduction.cumsum({.out = out, .in = in, .dim = 1, .reverse = reverse}, stream());
+    const Values found = out.get();
+    for (const std::int64_t i : {0L, 31L, 32L, 255L, 256L, 300L, n - 1}) {
+      const double expected =
+          reverse ? double(n - i) + (i == 0 ? 16777215.0 : 0.0) : 16777216.0 + double(i);
+      EXPECT_EQ(found[static_cast<std::size_t>(n + i)], static_cast<float>(expected))
+          << i << reverse;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, LongCumsumContract, ::testing::ValuesIn(targets({DType::f32})),
+                         target_name);
+
 }  // namespace
 }  // namespace lockstep::test
