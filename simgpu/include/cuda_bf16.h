@@ -18,7 +18,7 @@ inline __nv_bfloat16 __float2bfloat16_rn(float value) { return value; }
 inline __nv_bfloat16 __double2bfloat16(double value) { return value; }
 inline __nv_bfloat16 __int2bfloat16_rn(int value) { return value; }
 inline int __bfloat162int_rn(__nv_bfloat16 value) {
-  return static_cast<int>(std::nearbyint(float(value)));
+  return ::simgpu::to_integer<int>(std::nearbyint(float(value)));
 }
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) { return __nv_bfloat16_raw{bits}; }
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 value) {

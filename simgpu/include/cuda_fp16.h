@@ -16,7 +16,7 @@ inline __half __float2half(float value) { return value; }
 inline __half __float2half_rn(float value) { return value; }
 inline __half __double2half(double value) { return value; }
 inline __half __int2half_rn(int value) { return value; }
-inline int __half2int_rn(__half value) { return static_cast<int>(std::nearbyint(float(value))); }
+inline int __half2int_rn(__half value) { return ::simgpu::to_integer<int>(std::nearbyint(float(value))); }
 inline __half __ushort_as_half(unsigned short bits) { return __half_raw{bits}; }
 inline unsigned short __half_as_ushort(__half value) { return static_cast<__half_raw>(value).x; }
 inline __half2 __halves2half2(__half x, __half y) { return {x, y}; }

@@ -1,6 +1,10 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
+#include "cuda_bf16.h"
+#include "cuda_fp16.h"
 #include "findings.hpp"
 #include "kernel_run.hpp"
 
@@ -188,6 +192,66 @@ TEST(Kernels, RunTheirBlocksInShuffledOrder) {
   std::vector<int> all(1000);
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(ran, all);
+}
+
+__global__ void count_in_branches(int* counters, int* lanes) {
+  const int thread = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (thread % 3 == 0) {
+    const unsigned together = __activemask();
+    const int leader = __ffs(static_cast<int>(together)) - 1;
+    if (static_cast<int>(threadIdx.x % 32) == leader) atomicAdd(&counters[0], __popc(together));
+    __syncwarp(together);
+  } else {
+    lanes[thread] = __popc(__activemask());
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) atomicAdd(&counters[1], 1);
+}
+
+// Aggregated atomics: those of one branch, and not all that have not left.
+TEST(Kernels, TellWhichLanesAreInABranchTogether) {
+  const testing::Findings findings;
+  const DeviceArray<int> counters(std::vector<int>(2)), lanes(std::vector<int>(192));
+  ASSERT_EQ(run(2, 96, 0, count_in_branches, counters.data(), lanes.data()), cudaSuccess);
+  EXPECT_EQ(counters.download(), (std::vector<int>{64, 2}));
+  int sum = 0;
+  for (int i = 0; i < 32; ++i) sum += i % 3 == 0 ? 0 : lanes.download()[i] == 21;
+  EXPECT_EQ(sum, 21);
+  EXPECT_EQ(findings.text(), "");
+}
+
+// As the documents of CUDA say, where C++ leaves it open or rounds twice.
+TEST(Intrinsics, ConvertAndCompareAsAGpu) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinite = HUGE_VALF;
+  EXPECT_EQ(max(nan, 0.0f), 0.0f);
+  EXPECT_EQ(min(1.0f, nan), 1.0f);
+  EXPECT_EQ(max(3, 2u), 3u);
+  EXPECT_EQ(__float2int_rz(3e9f), 2147483647);
+  EXPECT_EQ(__float2int_rn(-3e9f), -2147483647 - 1);
+  EXPECT_EQ(__float2int_rn(nan), 0);
+  EXPECT_EQ(__float2uint_rz(-1.0f), 0u);
+  EXPECT_EQ(__half2int_rn(__half(infinite)), 2147483647);
+  EXPECT_FALSE(__hne(__half(nan), __half(1.0f)));
+  EXPECT_FALSE(__hne(__nv_bfloat16(1.0f), __nv_bfloat16(1.0f)));
+  EXPECT_TRUE(std::isnan(__powf(-2.0f, 2.0f)));
+}
+
+TEST(Intrinsics, RoundOnce) {
+  EXPECT_EQ(float(__double2half(1 + 1.0 / 2048 + 1e-12)), 1 + 1.0f / 1024);
+  EXPECT_EQ(float(__double2bfloat16(1 + 1.0 / 256 + 1e-12)), 1 + 1.0f / 128);
+  EXPECT_EQ(float(__int2bfloat16_rn((1 << 24) + (1 << 16) + 1)), 16908288.0f);
+  EXPECT_EQ(float(__hfma(__half(1.5f), __half(683.0f / 512), __half(0x1p-24f))), 2 + 1.0f / 512);
+  EXPECT_EQ(float(__hfma(__nv_bfloat16(7.0f), __nv_bfloat16(37.0f), __nv_bfloat16(-0x1p-20f))),
+            258.0f);
+}
+
+TEST(Intrinsics, MoveBits) {
+  EXPECT_EQ(__brevll(1), 1ull << 63);
+  EXPECT_EQ(__umul64hi(1ull << 63, 6), 3ull);
+  EXPECT_EQ(__mulhi(-1, 5), -1);
+  EXPECT_EQ(__funnelshift_l(0x80000000u, 1u, 1), 3u);
+  EXPECT_EQ(__funnelshift_r(2u, 1u, 1), 0x80000001u);
+  EXPECT_EQ(__byte_perm(0x33221100u, 0x77665544u, 0x7250u), 0x77225500u);
 }
 
 }  // namespace

@@ -459,5 +459,19 @@ TEST(KernelFindings, RefuseLaunchesPastTheDevicesLimits) {
   EXPECT_EQ(refused(1, 32, 64 * 1024), cudaSuccess);
 }
 
+__global__ void exchange_behind_a_shuffle(int* out) {
+  __shared__ int row[32];
+  row[threadIdx.x] = static_cast<int>(threadIdx.x);
+  const int other = __shfl_xor_sync(0xFFFFFFFFu, 1, 1);  // orders no memory
+  out[threadIdx.x] = row[threadIdx.x ^ 1] + other;
+}
+
+TEST(KernelFindings, NameSharedMemoryThatOnlyAShuffleOrders) {
+  const testing::Findings findings;
+  const DeviceArray<int> out(32);
+  run(1, 32, 0, exchange_behind_a_shuffle, out.data());
+  EXPECT_FALSE(findings.all().empty());
+}
+
 }  // namespace
 }  // namespace simgpu::test

@@ -19,7 +19,8 @@ std::uint64_t warp_shuffle(unsigned mask, std::uint64_t word, Shuffle mode, int 
 unsigned warp_ballot(unsigned mask, bool predicate);
 /// Waits for all lanes of the mask.
 void warp_barrier(unsigned mask);
-/// The lanes of the warp that have not left the kernel.
+/// The lanes of the warp that come here before no other thread of the block can run: those of one
+/// branch. (A GPU may give fewer.)
 unsigned active_lanes();
 /// The lane of the running thread.
 unsigned own_lane();

@@ -51,14 +51,7 @@ void device_fence() {
 
 void trap() { kernel_runner().stop(cudaErrorIllegalInstruction); }
 
-unsigned active_lanes() {
-  const ThreadScheduler& scheduler = kernel_runner().scheduler();
-  const unsigned first = scheduler.current() / lanes_per_warp * lanes_per_warp;
-  unsigned lanes = 0;
-  for (unsigned lane = 0; lane < lanes_per_warp && first + lane < scheduler.threads(); ++lane)
-    if (scheduler.state(first + lane) != ThreadState::left) lanes |= 1u << lane;
-  return lanes;
-}
+unsigned active_lanes() { return kernel_runner().collectives().meet(__builtin_return_address(0)); }
 
 unsigned own_lane() { return kernel_runner().scheduler().current() % lanes_per_warp; }
 

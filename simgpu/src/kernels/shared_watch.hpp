@@ -19,7 +19,7 @@ namespace simgpu {
 struct SharedTime {
   std::uint32_t epoch = 0;  ///< barriers of the block so far, blocks before it included
   std::uint16_t thread = 0;
-  std::uint16_t completed = 0;  ///< collectives of the thread's warp so far
+  std::uint16_t completed = 0;  ///< barriers of the thread's warp so far
 };
 
 /// The accesses to one range of shared memory, byte by byte.

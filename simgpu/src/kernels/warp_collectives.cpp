@@ -1,5 +1,8 @@
 #include "kernels/warp_collectives.hpp"
 
+#include <algorithm>
+#include <bit>
+
 #include "kernels/kernel_findings.hpp"
 
 namespace simgpu {
@@ -7,15 +10,17 @@ namespace simgpu {
 void WarpCollectives::start_block() {
   for (Collectives& collectives : collectives_)
     for (Collective& collective : collectives) collective.mask = 0;
+  for (Meetings& meetings : meetings_) meetings.clear();
   completed_.fill(0);
 }
 
 WarpCollectives::Block WarpCollectives::block() const {
-  return {collectives_, completed_, result_};
+  return {collectives_, meetings_, completed_, result_};
 }
 
 void WarpCollectives::go_on_with(const Block& block) {
   collectives_ = block.collectives;
+  meetings_ = block.meetings;
   completed_ = block.completed;
   result_ = block.result;
 }
@@ -76,8 +81,52 @@ void WarpCollectives::complete(unsigned warp, Collective& collective, unsigned l
                                                                    : undefined_word;
     if (lane != last_lane) scheduler_.make_ready(first + lane);
   }
+  const unsigned one = static_cast<unsigned>(std::countr_zero(arrived));
+  if (collective.of[one].operation == WarpOperation::barrier) ++completed_[warp];
   collective.mask = 0;
-  ++completed_[warp];
+}
+
+unsigned WarpCollectives::live_lanes(unsigned warp) const {
+  unsigned lanes = existing_lanes(warp);
+  for (unsigned lane = 0; lane < lanes_per_warp; ++lane)
+    if (lanes >> lane & 1 && scheduler_.state(warp * lanes_per_warp + lane) == ThreadState::left)
+      lanes &= ~(1u << lane);
+  return lanes;
+}
+
+unsigned WarpCollectives::meet(const void* place) {
+  const unsigned self = scheduler_.current(), lane = self % lanes_per_warp;
+  const unsigned warp = self / lanes_per_warp;
+  Meetings& meetings = meetings_[warp];
+  auto meeting = std::find_if(meetings.begin(), meetings.end(),
+                              [&](const Meeting& each) { return each.place == place; });
+  if (meeting == meetings.end()) meeting = meetings.insert(meeting, {place, 0});
+  meeting->arrived |= 1u << lane;
+  if (meeting->arrived == live_lanes(warp))  // there is no other meeting of the warp
+    end_meetings(warp, lane);
+  else
+    scheduler_.wait(ThreadState::at_warp_collective);
+  return static_cast<unsigned>(result_[self]);
+}
+
+/// Lets all lanes go on but one that runs.
+void WarpCollectives::end_meetings(unsigned warp, unsigned running) {
+  for (const Meeting& meeting : meetings_[warp])
+    for (unsigned lane = 0; lane < lanes_per_warp; ++lane) {
+      if (!(meeting.arrived >> lane & 1)) continue;
+      result_[warp * lanes_per_warp + lane] = meeting.arrived;
+      if (lane != running) scheduler_.make_ready(warp * lanes_per_warp + lane);
+    }
+  meetings_[warp].clear();
+}
+
+bool WarpCollectives::end_meetings() {
+  bool any = false;
+  for (unsigned warp = 0; warp * lanes_per_warp < scheduler_.threads(); ++warp) {
+    any |= !meetings_[warp].empty();
+    end_meetings(warp, lanes_per_warp);
+  }
+  return any;
 }
 
 bool WarpCollectives::let_waiting_go() {

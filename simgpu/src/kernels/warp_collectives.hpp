@@ -38,6 +38,11 @@ class WarpCollectives {
   /// The running thread joins a collective of its warp's lanes in `mask`, and waits until all are
   /// there. @return the word of its source lane, or the lanes whose word was not 0 (ballots).
   std::uint64_t join(unsigned mask, const Contribution& contribution);
+  /// The running thread waits for those of its warp that come to the same place in the code, until
+  /// no other thread of the block can run. @return the lanes that came.
+  unsigned meet(const void* place);
+  /// Lets lanes that meet go on with those that have come. False if none do.
+  bool end_meetings();
   /// Lets lanes that wait go on without those that did not come. False if none wait.
   bool let_waiting_go();
 
@@ -46,7 +51,8 @@ class WarpCollectives {
   Block block() const;
   void go_on_with(const Block& block);
 
-  /// Collectives that a thread's warp has completed: what came before one is seen after it.
+  /// Barriers that a thread's warp has completed: what came before one is seen after it. Shuffles
+  /// and votes order no memory (CUDA C++ Programming Guide, warp shuffle functions).
   std::uint16_t completed(unsigned thread) const { return completed_[thread / lanes_per_warp]; }
 
  private:
@@ -56,18 +62,27 @@ class WarpCollectives {
     std::array<Contribution, lanes_per_warp> of{};
   };
   using Collectives = std::vector<Collective>;
+  struct Meeting {
+    const void* place;
+    unsigned arrived;
+  };
+  using Meetings = std::vector<Meeting>;
   static Collective& find(Collectives& collectives, unsigned mask);
   unsigned existing_lanes(unsigned warp) const;
   void complete(unsigned warp, Collective& collective, unsigned last_lane);
+  void end_meetings(unsigned warp, unsigned running);
+  unsigned live_lanes(unsigned warp) const;
 
   ThreadScheduler& scheduler_;
   std::array<Collectives, max_block_threads / lanes_per_warp> collectives_;
+  std::array<Meetings, max_block_threads / lanes_per_warp> meetings_;
   std::array<std::uint16_t, max_block_threads / lanes_per_warp> completed_{};
   std::array<std::uint64_t, max_block_threads> result_{};
 };
 
 struct WarpCollectives::Block {
   std::array<Collectives, max_block_threads / lanes_per_warp> collectives;
+  std::array<Meetings, max_block_threads / lanes_per_warp> meetings;
   std::array<std::uint16_t, max_block_threads / lanes_per_warp> completed;
   std::array<std::uint64_t, max_block_threads> result;
 };
