@@ -70,7 +70,8 @@ void add_options(CLI::App& app, Options& o) {
       ->check(examples::whole_number(0, 1 << 20))
       ->capture_default_str();
   app.add_option("-x,--export", s.pass,
-                 "Variable for ranks on other hosts, beside LOCKSTEP_... and OMP_...")
+                 "NAME of a variable for ranks on other hosts, too, beside LOCKSTEP_... and "
+                 "OMP_..., or NAME=VALUE for all ranks")
       ->allow_extra_args(false);
   app.prefix_command();
   app.footer("Behind the options: -- PROGRAM ARGUMENTS...");
@@ -113,6 +114,9 @@ run::SupervisorOptions checked_options(CLI::App& app, Options& o) {
   std::istringstream words(o.launcher);
   for (std::string word; words >> word;) s.hosts.launcher.push_back(word);
   if (s.hosts.launcher.empty()) refuse("--launcher is empty; give ssh");
+  for (const std::string& name : s.pass)
+    if (name.find('=') == name.npos && !std::getenv(name.c_str()))
+      std::cerr << "lockstep_run: -x " << name << ": there is no such variable here to pass\n";
   s.hosts.probe = std::chrono::seconds(o.probe);
   s.host_wait = std::chrono::seconds(o.host_wait);
   s.steps = {.report = stall_report(), .restart = std::chrono::seconds(o.stall_timeout)};

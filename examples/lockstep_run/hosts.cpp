@@ -24,6 +24,8 @@ Host parse_host(const std::string& line, const std::string& place) {
   for (std::string word; words >> word;) {
     if (word.starts_with(address) && word.size() > address.size()) {
       host.address = word.substr(address.size());
+      if (host.address.starts_with('[') && host.address.ends_with(']'))  // IPv6 as in MASTER_ADDR
+        host.address = host.address.substr(1, host.address.size() - 2);
       continue;
     }
     const char* end = word.data() + word.size();

@@ -20,6 +20,11 @@ bool is_of_a_launcher(std::string_view name) {
   return std::ranges::any_of(prefixes, [&](auto prefix) { return name.starts_with(prefix); });
 }
 
+bool is_set(const std::vector<std::string>& variables, std::string_view name) {
+  return std::ranges::any_of(variables,
+                             [&](const std::string& each) { return name_of(each) == name; });
+}
+
 // What a lockstep_run further out tells its own ranks.
 bool is_of_another_run(std::string_view name) {
   return name.starts_with("LOCKSTEP_RUN_") || name == "LOCKSTEP_LISTENER";
@@ -54,25 +59,21 @@ LaunchPlan LaunchPlan::parse(const std::string& text) {
 
 std::vector<std::string> environment_with(const std::vector<std::string>& variables) {
   std::vector<std::string> all = variables;
-  for (char** entry = environ; *entry; ++entry) {
-    const std::string_view name = name_of(*entry);
-    const bool is_set =
-        std::ranges::any_of(variables, [&](const auto& other) { return name_of(other) == name; });
-    if (!is_set && is_kept(name)) all.emplace_back(*entry);
-  }
+  for (char** entry = environ; *entry; ++entry)
+    if (!is_set(variables, name_of(*entry)) && is_kept(name_of(*entry))) all.emplace_back(*entry);
   return all;
 }
 
-std::vector<std::string> variables_to_pass(const std::vector<std::string>& names) {
-  std::vector<std::string> passed;
+void pass_variables(std::vector<std::string>& variables, const std::vector<std::string>& asked) {
+  for (const std::string& each : asked)
+    if (each.find('=') != each.npos && !is_set(variables, name_of(each))) variables.push_back(each);
   for (char** entry = environ; *entry; ++entry) {
     const std::string_view name = name_of(*entry);
-    if (is_of_another_run(name)) continue;
+    if (is_of_another_run(name) || is_set(variables, name)) continue;
     if (name.starts_with("LOCKSTEP_") || name.starts_with("OMP_") ||
-        std::ranges::find(names, name) != names.end())
-      passed.emplace_back(*entry);
+        std::ranges::find(asked, name) != asked.end())
+      variables.emplace_back(*entry);
   }
-  return passed;
 }
 
 }  // namespace run

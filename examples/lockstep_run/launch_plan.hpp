@@ -20,7 +20,8 @@ struct LaunchPlan {
 /// out (mpirun, torchrun, srun), whose ranks these are not.
 std::vector<std::string> environment_with(const std::vector<std::string>& variables);
 
-/// Variables that ranks on other hosts get, too: LOCKSTEP_..., OMP_..., and the given names.
-std::vector<std::string> variables_to_pass(const std::vector<std::string>& names);
+/// Adds what ranks on other hosts get, too: LOCKSTEP_..., OMP_..., and what is asked for, "NAME" as
+/// it is here or "NAME=value". What is there stays: a shell takes the last of two.
+void pass_variables(std::vector<std::string>& variables, const std::vector<std::string>& asked);
 
 }  // namespace run

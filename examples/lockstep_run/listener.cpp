@@ -49,10 +49,13 @@ Listener listen_on(const std::string& address) {
   LOCKSTEP_CHECK(status == 0, lockstep::Error, "cannot resolve ", address, ": ",
                  gai_strerror(status));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
-  for (const addrinfo* each = list; each; each = each->ai_next) {
-    const bool on_all = is_loopback(*each->ai_addr) && !is_loopback(address);
-    if (Descriptor socket = try_listen(*each, on_all)) return {std::move(socket)};
-  }
+  // As rank 0 does by itself: some of the others may have no IPv6.
+  for (const bool is_ipv4 : {true, false})
+    for (const addrinfo* each = list; each; each = each->ai_next) {
+      if ((each->ai_family == AF_INET) != is_ipv4) continue;
+      const bool on_all = is_loopback(*each->ai_addr) && !is_loopback(address);
+      if (Descriptor socket = try_listen(*each, on_all)) return {std::move(socket)};
+    }
   if (errno == EADDRNOTAVAIL)
     if (Descriptor socket = try_listen(*list, true)) return {std::move(socket), false};
   LOCKSTEP_THROW(Error, "cannot listen at ", address, ": ", std::strerror(errno));

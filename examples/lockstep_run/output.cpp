@@ -2,11 +2,25 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <iostream>
+#include <utility>
 
 #include <poll.h>
 #include <unistd.h>
 
 namespace run {
+
+namespace {
+
+/// Nobody reads a closed pipe; a full disk was to keep what the ranks say.
+void note_loss(int error) {
+  static bool is_told = false;
+  if (error == EPIPE || std::exchange(is_told, true)) return;
+  std::cerr << "lockstep_run: what the ranks write is lost: " << std::strerror(error) << '\n';
+}
+
+}  // namespace
 
 void write_all(int stream, std::string_view text, const std::function<bool()>& goes_on) {
   constexpr std::size_t piece = 4096;  // what a pipe with room takes at once
@@ -17,7 +31,7 @@ void write_all(int stream, std::string_view text, const std::function<bool()>& g
       continue;
     }
     const ssize_t count = ::write(stream, text.data(), std::min(text.size(), piece));
-    if (count < 0 && errno != EINTR && errno != EAGAIN) return;
+    if (count < 0 && errno != EINTR && errno != EAGAIN) return note_loss(errno);
     if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
   }
 }

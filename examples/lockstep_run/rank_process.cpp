@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 namespace run {
@@ -24,6 +25,19 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
   return pointers;
 }
 
+/// The limit of open files that this process was started with, and its ranks are. Its own is as
+/// high as the system allows then: each rank takes several.
+const rlimit& inherited_limit_of_files() {
+  static const rlimit inherited = [] {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    const rlimit highest{limit.rlim_max, limit.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &highest);
+    return limit;
+  }();
+  return inherited;
+}
+
 /// What the child of a fork becomes.
 struct Program {
   const char* folder;
@@ -31,6 +45,7 @@ struct Program {
   char* const* environment;
   int out, err, listener;
   pid_t parent;
+  rlimit files;
 
   /// Returns only if it fails; errno says why.
   void exec() const {
@@ -45,6 +60,7 @@ struct Program {
     const int null = open("/dev/null", O_RDONLY);
     if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0) return;
     if (listener >= 0) fcntl(listener, F_SETFD, 0);
+    setrlimit(RLIMIT_NOFILE, &files);
     environ = const_cast<char**>(environment);  // whose PATH counts
     if (chdir(folder) == 0) execvp(command[0], command);
   }
@@ -91,10 +107,11 @@ RankProcess::RankProcess(int rank, const LaunchPlan& plan, int listener) : rank_
   variables.push_back("LOCKSTEP_RUN_PROGRESS=" + progress_.path());
   if (listener >= 0) variables.push_back("LOCKSTEP_LISTENER=" + std::to_string(listener));
   const std::vector<std::string> environment = environment_with(variables);
+  const rlimit& files = inherited_limit_of_files();
   Pipe out = Pipe::make(), err = Pipe::make(), failure = Pipe::make();
   const auto command = pointers_to(plan.command), entries = pointers_to(environment);
   const Program program{plan.folder.c_str(), command.data(), entries.data(), out.write.get(),
-                        err.write.get(),     listener,       getpid()};
+                        err.write.get(),     listener,       getpid(),       files};
   const pid_t child = checked(fork(), "fork");
   if (child == 0) {
     program.exec();

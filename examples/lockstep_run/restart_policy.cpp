@@ -27,6 +27,7 @@ RestartPolicy::Decision RestartPolicy::after_death(std::optional<std::int64_t> s
   if (is_new_ground) {
     furthest_ = step;
     deaths_there_ = deaths_in_a_row_ = 0;
+    early_exits_.clear();
   }
   ++deaths_in_a_row_;
   if (step && step == furthest_ && !is_of_the_host) ++deaths_there_;
@@ -42,11 +43,10 @@ RestartPolicy::Decision RestartPolicy::after_death(std::optional<std::int64_t> s
 }
 
 RestartPolicy::Decision RestartPolicy::after_early_exit(int code) {
-  early_exits_ = early_code_ == code ? early_exits_ + 1 : 1;
-  early_code_ = code;
-  if (options_.deaths_per_step > 0 && early_exits_ >= options_.deaths_per_step)
-    return {lockstep::detail::concat("it ended with code ", code, " before its first step, ",
-                                     early_exits_, " times: another start would do the same"),
+  const int exits = ++early_exits_[code];
+  if (options_.deaths_per_step > 0 && exits >= options_.deaths_per_step)
+    return {lockstep::detail::concat("it ended with code ", code, " before its first step, ", exits,
+                                     " times: another start would do the same"),
             {}};
   return after_death(std::nullopt);
 }

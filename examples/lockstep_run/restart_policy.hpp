@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -31,7 +32,8 @@ class RestartPolicy {
   /// @param is_of_the_host a host was lost, whatever the step was.
   Decision after_death(std::optional<std::int64_t> step, bool is_of_the_host = false);
   /// Takes the exit of a program, with a code, soon after a start of a run that has made no step.
-  /// It counts as a death without a step; so many with the same code as of one step end the run.
+  /// It counts as a death without a step; so many with the same code, other ones between or not, as
+  /// of one step end the run.
   Decision after_early_exit(int code);
   /// How many restarts it has granted.
   int restarts() const { return restarts_; }
@@ -42,8 +44,7 @@ class RestartPolicy {
   int deaths_in_a_row_ = 0;               // without new ground between
   std::optional<std::int64_t> furthest_;  // step behind which one died
   int deaths_there_ = 0;
-  std::optional<int> early_code_;
-  int early_exits_ = 0;  // with that code
+  std::map<int, int> early_exits_;  // by code, without new ground between
 };
 
 }  // namespace run

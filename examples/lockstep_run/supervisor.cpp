@@ -127,8 +127,7 @@ std::vector<std::string> Supervisor::environment_of_ranks(std::size_t first_host
   if (!std::getenv(join_timeout))
     variables.push_back(concat(join_timeout, "=", default_join_seconds));
   if (options_.grace) variables.push_back(concat("LOCKSTEP_GRACE_TIME=", options_.grace->count()));
-  for (std::string& variable : variables_to_pass(options_.pass))
-    variables.push_back(std::move(variable));
+  pass_variables(variables, options_.pass);
   return variables;
 }
 

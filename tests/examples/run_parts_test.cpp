@@ -74,6 +74,10 @@ TEST(RestartPolicy, EndsWhenAProgramThatMadeNoStepExitsTwiceAlike) {
   EXPECT_EQ(policy.after_early_exit(3).refusal, "");
   EXPECT_THAT(policy.after_early_exit(3).refusal,
               HasSubstr("code 3 before its first step, 2 times"));
+  RestartPolicy in_turns({});  // ranks that fail alike, with a code each
+  EXPECT_EQ(in_turns.after_early_exit(4).refusal, "");
+  EXPECT_EQ(in_turns.after_early_exit(3).refusal, "");
+  EXPECT_NE(in_turns.after_early_exit(4).refusal, "");
   RestartPolicy any({.deaths_per_step = 0});
   for (int i = 0; i < 5; ++i) EXPECT_EQ(any.after_early_exit(1).refusal, "");
 }
@@ -272,6 +276,23 @@ TEST(LaunchPlan, SurvivesItsTextWithSpacesAndEmptyWords) {
   EXPECT_EQ(other.command, plan.command);
   EXPECT_EQ(other.environment, plan.environment);
   EXPECT_THROW(LaunchPlan::parse("x"), lockstep::CorruptData);
+}
+
+TEST(LaunchPlan, PassesEachVariableOnce) {
+  ::setenv("LOCKSTEP_GRACE_TIME", "600", 1);
+  ::setenv("RUN_PARTS_TEST", "here", 1);
+  std::vector<std::string> variables{"LOCKSTEP_GRACE_TIME=20"};
+  pass_variables(variables, {"RUN_PARTS_TEST", "OTHER=a=b", "LOCKSTEP_GRACE_TIME=9"});
+  ::unsetenv("LOCKSTEP_GRACE_TIME");
+  ::unsetenv("RUN_PARTS_TEST");
+  const auto count = [&](const char* variable) { return std::ranges::count(variables, variable); };
+  EXPECT_EQ(count("LOCKSTEP_GRACE_TIME=20"), 1);
+  EXPECT_EQ(count("RUN_PARTS_TEST=here"), 1);
+  EXPECT_EQ(count("OTHER=a=b"), 1);
+  EXPECT_EQ(std::ranges::count_if(
+                variables,
+                [](const std::string& each) { return each.starts_with("LOCKSTEP_GRACE_TIME="); }),
+            1);
 }
 
 TEST(Output, KeepsLinesWholeAndTagsThem) {
