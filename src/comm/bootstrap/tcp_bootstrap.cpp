@@ -169,6 +169,8 @@ void TcpBootstrap::connect_tree() {
 // Where the connections of the rendezvous arrive, but for those between ranks of one host.
 std::string TcpBootstrap::own_interface() const {
   if (job_.is_local) return tcp::loopback_address();
+  if (const char* chosen = std::getenv("LOCKSTEP_ADDRESS"); chosen && *chosen && !is_one_host())
+    return tcp::reachable_address();
   std::string address;
   for (const tcp::Socket& socket : sockets_) {
     if (!socket) continue;

@@ -30,6 +30,8 @@ constexpr auto answer_timeout = std::chrono::seconds(3);
 // A rank 0 whose last heartbeats did not come is stopped, or cut off: it will not say anything. On
 // one that was late after all, a failure is told twice.
 constexpr auto silence_of_hub = std::chrono::seconds(2);
+// After which a rank of this host is looked for among the processes.
+constexpr auto silence_of_the_dead = std::chrono::seconds(3);
 constexpr auto cause_timeout = std::chrono::seconds(1);
 // So much of a turn counts as silence of the others. A longer one was this process' own absence: a
 // suspended job or machine wakes up with all its ranks alive.
@@ -56,7 +58,10 @@ ControlChannel::ControlChannel(Bootstrap& bootstrap, ControlHandlers handlers,
   if (bootstrap.size() == 1) return;
   wake_ = tcp::Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   connect();
-  for (const Link& link : links_) watch_.add(link.socket, index_of(link));
+  for (Link& link : links_) {
+    link.can_be_seen = is_on_this_host(link) && runs_this_program(peer_of(link).pid);
+    watch_.add(link.socket, index_of(link));
+  }
   termination_notice_.emplace();
   last_turn_ = next_heartbeat_ = tcp::Clock::now();
   thread_ = std::thread([this] { listen(); });
@@ -179,14 +184,26 @@ void ControlChannel::keep_alive() {
 
 void ControlChannel::check_heartbeats() {
   for (Link& link : links_) {
-    if (!link.socket || link.has_left || link.unheard < heartbeat_timeout_) continue;
-    const auto& peers = bootstrap_.peers();
-    const Peer& peer = peers[static_cast<std::size_t>(link.rank)];
-    const bool is_here = peer.network == peers[static_cast<std::size_t>(bootstrap_.rank())].network;
+    if (!link.socket || link.has_left) continue;
+    const Peer& peer = peer_of(link);
+    if (link.can_be_seen && link.unheard >= silence_of_the_dead && has_ended(peer.pid)) {
+      lose(link, "its process has ended, and one that it forked holds its connections");
+      continue;
+    }
+    if (link.unheard < heartbeat_timeout_) continue;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(link.unheard);
     lose(link, "silent for " + std::to_string(seconds.count()) + " s; " +
-                   explain_missing_heartbeats(link.socket, peer, is_here));
+                   explain_missing_heartbeats(link.socket, peer, is_on_this_host(link)));
   }
+}
+
+const Peer& ControlChannel::peer_of(const Link& link) const {
+  return bootstrap_.peers()[static_cast<std::size_t>(link.rank)];
+}
+
+bool ControlChannel::is_on_this_host(const Link& link) const {
+  const auto own = static_cast<std::size_t>(bootstrap_.rank());
+  return peer_of(link).network == bootstrap_.peers()[own].network;
 }
 
 int ControlChannel::running_seconds() const {

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string_view>
 
@@ -71,6 +72,20 @@ seconds stall_time() {
                  "LOCKSTEP_STALL_REPORT must be a number of seconds, or 0 for none, got ",
                  time.count());
   return time;
+}
+
+bool runs_this_program(int pid) {
+  std::error_code error;
+  const auto program_of = [&](const std::string& process) {
+    return std::filesystem::read_symlink("/proc/" + process + "/exe", error);
+  };
+  const auto theirs = program_of(std::to_string(pid));
+  return !theirs.empty() && theirs == program_of("self");
+}
+
+bool has_ended(int pid) {
+  const char state = process_state(pid);
+  return state == '\0' || state == 'Z' || state == 'X';
 }
 
 std::string explain_missing_heartbeats(const tcp::Socket& socket, const Peer& peer, bool is_here) {

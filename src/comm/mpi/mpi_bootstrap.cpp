@@ -72,9 +72,10 @@ class MpiLibrary {
         MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
     }
     LOCKSTEP_CHECK(level >= MPI_THREAD_MULTIPLE, Unsupported, "this MPI gives thread level ", level,
-                   ", but lockstep needs "
-                   "MPI_THREAD_MULTIPLE (",
-                   MPI_THREAD_MULTIPLE, ")");
+                   ", but lockstep needs MPI_THREAD_MULTIPLE (", MPI_THREAD_MULTIPLE, ")",
+                   initialized ? "; the program has called MPI_Init itself: call MPI_Init_thread "
+                                 "for that level, or leave it to the Session"
+                               : "");
   }
   MpiLibrary(const MpiLibrary&) = delete;
   MpiLibrary& operator=(const MpiLibrary&) = delete;

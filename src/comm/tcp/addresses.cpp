@@ -1,6 +1,7 @@
 #include "comm/tcp/addresses.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
@@ -184,8 +185,9 @@ std::string reachable_address() {
 }
 
 bool is_loopback(std::string_view address) {
-  return address == "localhost" || address.starts_with("127.") || address == "::1" ||
-         address == "[::1]";
+  constexpr auto lower = [](unsigned char letter) { return std::tolower(letter); };
+  return std::ranges::equal(address, std::string_view("localhost"), {}, lower) ||
+         address.starts_with("127.") || address == "::1" || address == "[::1]";
 }
 
 }  // namespace lockstep::comm::tcp

@@ -172,11 +172,14 @@ Socket try_listen_on(const Endpoint& endpoint, Deadline deadline) {
     pause.sleep(deadline);
     name = resolve(endpoint);
   }
+  // Others try all addresses of a name, and some may have no IPv6.
   int error = 0;
-  for (const addrinfo* address = name.addresses.get(); address; address = address->ai_next) {
-    if (Socket socket = listen_on(*address)) return socket;
-    error = errno;
-  }
+  for (const bool is_ipv4 : {true, false})
+    for (const addrinfo* address = name.addresses.get(); address; address = address->ai_next) {
+      if ((address->ai_family == AF_INET) != is_ipv4) continue;
+      if (Socket socket = listen_on(*address)) return socket;
+      error = errno;
+    }
   errno = error;
   return {};
 }

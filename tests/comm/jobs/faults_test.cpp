@@ -198,5 +198,13 @@ TEST(TcpJob, LostRankIsNamed) {
   EXPECT_THAT(result.output, HasSubstr("[rank 2] error: rank 1 (host "));
 }
 
+// Its child holds the connections open, so that nobody hears of its end.
+TEST(TcpJob, LostRankThatHadForkedIsFoundInSeconds) {
+  const auto result = tcp_job(3, "fork-kill");
+  EXPECT_NE(result.exit_code, 0) << result.output;
+  EXPECT_LT(result.seconds, 15 * timeout_multiplier) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("rank 1 (host "), HasSubstr("its process has ended")));
+}
+
 }  // namespace
 }  // namespace lockstep::testing

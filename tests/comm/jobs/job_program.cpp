@@ -317,6 +317,17 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
      [](ls::Session&) -> int { LOCKSTEP_THROW(InvalidArgument, "steps must be positive"); }},
     {"abort", [](ls::Session& s) { return train(s, abort_and_throw); }},
     {"kill", [](ls::Session& s) { return train(s, [](auto&) { std::raise(SIGKILL); }); }},
+    {"fork-kill",
+     [](ls::Session& s) {
+       return train(s, [](auto&) {
+         if (fork() == 0) {
+           for (const int stream : {0, 1, 2}) close(stream);  // who reads them waits for no child
+           sleep(20);
+           _exit(0);
+         }
+         std::raise(SIGKILL);
+       });
+     }},
     {"segv", [](ls::Session& s) { return train(s, [](auto&) { std::raise(SIGSEGV); }); }},
     {"kill-alone",
      [](ls::Session& s) { return compute_alone(s, [](auto&) { std::raise(SIGKILL); }); }},
