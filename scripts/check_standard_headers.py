@@ -58,7 +58,7 @@ NAMES = {
     "string_view": "string_view",
     "thread": "thread this_thread",
     "tuple": "apply make_tuple tie tuple",
-    "type_traits": "conditional_t decay_t enable_if_t false_type invoke_result_t is_arithmetic_v is_base_of_v "
+    "type_traits": "conditional_t decay_t enable_if_t false_type invoke_result_t is_arithmetic_v is_base_of_v is_polymorphic_v "
                    "is_convertible_v is_floating_point_v is_integral_v is_invocable_v is_object_v "
                    "is_rvalue_reference_v is_same_v is_signed_v is_unsigned_v is_void_v remove_const_t "
                    "remove_cvref_t remove_reference_t true_type type_identity_t underlying_type_t",

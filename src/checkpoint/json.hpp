@@ -8,7 +8,7 @@
 #include "lockstep/core/error.hpp"
 
 /// @file
-/// JSON of files that anyone may have written.
+/// What JSON that anyone may have written is said to be.
 
 namespace lockstep::checkpoint {
 
@@ -19,17 +19,6 @@ inline std::string describe(const nlohmann::json::exception& error, std::string_
                           ": it was cut short or damaged");
   const std::string_view what = error.what();
   return detail::concat("is not as it was written: ", what.substr(what.find("] ") + 2));
-}
-
-/// Parses a text. Copying and printing JSON takes stack for each level, so levels are few.
-/// @throws CorruptData for more; nlohmann::json::exception.
-template <class Json>
-Json parse_shallow_json(std::string_view text) {
-  static constexpr int deepest = 16;
-  return Json::parse(text, [](int depth, typename Json::parse_event_t, Json&) {
-    LOCKSTEP_CHECK(depth <= deepest, CorruptData, "more than ", deepest, " levels of JSON");
-    return true;
-  });
 }
 
 }  // namespace lockstep::checkpoint

@@ -1,7 +1,6 @@
 #include "lockstep/checkpoint/manager.hpp"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -71,16 +70,6 @@ double at_most(double seconds, const comm::Communicator& group) {
 /// In seconds, with rests. Ranks wait for each other at the end, where one may be in a hurry alone
 /// or have but a small part.
 double longest_save(const comm::Communicator& group) { return at_most(20, group); }
-
-/// Of each number the largest of all ranks.
-Measured largest(comm::Communicator& group, const Measured& own) {
-  std::array<double, 4> all{own.since_save, own.a_step, own.stall, own.writing};
-  group
-      .all_reduce(comm::Buffer(std::span<double>(all)), comm::ReduceOp::max(),
-                  {.label = "times between checkpoints"})
-      .wait();
-  return {.since_save = all[0], .a_step = all[1], .stall = all[2], .writing = all[3]};
-}
 
 /// Whether a checkpoint is one of a folder, and not of another run.
 bool is_own(const fs::path& folder, const fs::path& checkpoint, std::int64_t step) {
@@ -350,6 +339,10 @@ void Manager::add(std::string name, ValueState state) {
 }
 
 bool Manager::has_tensors() const noexcept { return !state_->registry.tensors.empty(); }
+
+bool Manager::has_state(std::string_view name, const void* object) const {
+  return state_->registry.has(name, object);
+}
 
 void Manager::save(std::int64_t step, std::optional<double> metric) {
   State& state = *state_;

@@ -8,6 +8,7 @@
 
 #include "checkpoint/json.hpp"
 #include "io/in_quotes.hpp"
+#include "io/shallow_json.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/io/crc32c.hpp"
 
@@ -127,7 +128,7 @@ std::string write_manifest(const Manifest& manifest) {
 Manifest parse_manifest(std::string_view text, std::string_view source) {
   Manifest manifest;
   try {
-    manifest = parse(parse_shallow_json<ordered_json>(text));
+    manifest = parse(io::parse_shallow_json<ordered_json>(text));
   } catch (const nlohmann::json::exception& error) {
     LOCKSTEP_THROW(CorruptData, source, " ", describe(error, text));
   } catch (const CorruptData& error) {

@@ -1,7 +1,9 @@
 #include "checkpoint/pace.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 
 namespace lockstep::checkpoint {
 namespace {
@@ -30,6 +32,15 @@ bool Pace::decide(std::int64_t step, const Measured& measured) noexcept {
       saves ? (is_first ? first_steps : seconds(measured) / a_step / 2) : left / a_step / 2;
   next_ = step + std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(steps, 1e9)));
   return saves;
+}
+
+Measured largest(comm::Communicator& group, const Measured& own) {
+  std::array<double, 4> all{own.since_save, own.a_step, own.stall, own.writing};
+  group
+      .all_reduce(comm::Buffer(std::span<double>(all)), comm::ReduceOp::max(),
+                  {.label = "times between checkpoints"})
+      .wait();
+  return {.since_save = all[0], .a_step = all[1], .stall = all[2], .writing = all[3]};
 }
 
 }  // namespace lockstep::checkpoint

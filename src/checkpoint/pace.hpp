@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "lockstep/checkpoint/save_interval.hpp"
+#include "lockstep/comm/communicator.hpp"
 
 /// @file
 /// When to save next, where that depends on times.
@@ -16,6 +17,9 @@ struct Measured {
   double stall = 0;       ///< for which the last save kept training, in seconds; 0: there was none
   double writing = 0;     ///< how long it was written and read back, beside training
 };
+
+/// Of each number the largest of all ranks. Every rank must call it.
+Measured largest(comm::Communicator& group, const Measured& own);
 
 /// Decides from what all ranks know alike, at steps that are the same on all.
 class Pace {

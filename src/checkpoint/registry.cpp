@@ -39,6 +39,13 @@ bool Registry::has_more() const {
       tensors, [](const auto& each) { return each.second.has_more && each.second.has_more(); });
 }
 
+bool Registry::has(std::string_view name, const void* object) const {
+  const auto is_it = [&](const auto& each) {
+    return each.second.object ? each.second.object == object : each.first == name;
+  };
+  return std::ranges::any_of(tensors, is_it) || std::ranges::any_of(values, is_it);
+}
+
 void Registry::add(std::string name, TensorState state) {
   check_name(name);
   LOCKSTEP_CHECK(state.pieces && state.load && bool{state.more} == bool{state.has_more},

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/json.hpp"
+#include "io/shallow_json.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::checkpoint {
@@ -76,7 +77,7 @@ NamedValues named_values_of(const json& object) {
 template <class T, class Parse>
 T parse_json(std::string_view text, std::string_view source, const Parse& parse) {
   try {
-    return parse(parse_shallow_json<json>(text));
+    return parse(io::parse_shallow_json<json>(text));
   } catch (const json::exception& error) {
     LOCKSTEP_THROW(CorruptData, source, " ", describe(error, text));
   } catch (const CorruptData& error) {
@@ -84,9 +85,22 @@ T parse_json(std::string_view text, std::string_view source, const Parse& parse)
   }
 }
 
+/// @throws InvalidArgument for a text that JSON cannot have.
+void check_texts(const NamedValues& values) {
+  for (const auto& [name, state] : values) try {
+      (void)json_of(state).dump();
+    } catch (const json::type_error&) {
+      LOCKSTEP_THROW(InvalidArgument, "state ", name,
+                     " has a text that is not UTF-8; keep bytes in a tensor of u8");
+    }
+}
+
 }  // namespace
 
-std::string write_values(const NamedValues& values) { return json_of(values).dump(); }
+std::string write_values(const NamedValues& values) {
+  check_texts(values);
+  return json_of(values).dump();
+}
 
 NamedValues parse_values(std::string_view text, std::string_view source) {
   return parse_json<NamedValues>(text, source, named_values_of);
@@ -94,6 +108,7 @@ NamedValues parse_values(std::string_view text, std::string_view source) {
 
 std::string write_state_file(std::int64_t step, const NamedValues& shared,
                              std::span<const std::string> ranks) {
+  check_texts(shared);
   ordered_json file{{"step", step}, {"states", json_of(shared)}, {"ranks", ordered_json::array()}};
   for (const std::string& rank : ranks) file["ranks"].push_back(ordered_json::parse(rank));
   return file.dump(1) + "\n";

@@ -25,11 +25,15 @@ amp::Autocast autocast(const StepOptions& options) {
                        {.enabled = options.autocast.has_value()});
 }
 
+/// Those of the first tensor, or where it has none of the one that has most.
 /// @throws InvalidArgument unless there is a batch.
 std::int64_t rows_of_batch(std::span<const Tensor> inputs) {
   LOCKSTEP_CHECK(!inputs.empty() && inputs[0].dim() > 0, InvalidArgument,
                  "a step needs a batch: at least one tensor, whose first dimension counts rows");
-  return inputs[0].size(0);
+  if (inputs[0].size(0) > 0) return inputs[0].size(0);
+  std::int64_t rows = 0;  // a graph may have nodes and no edges
+  for (const Tensor& each : inputs) rows = std::max(rows, each.dim() > 0 ? each.size(0) : 0);
+  return rows;
 }
 
 /// What ranks compare of a step, beside what its optimizer says of the update: where one of them
@@ -106,12 +110,12 @@ void set_weight(WeightedLoss& loss, std::int64_t rows) {
     *weight = weight->detach().reshape({}).to(DType::f64);
 }
 
-/// @throws InvalidArgument unless a batch can be taken apart.
-void check_rows(std::span<const Tensor> inputs) {
+/// @throws InvalidArgument unless a batch can be taken apart, or counts by its rows.
+void check_rows(std::span<const Tensor> inputs, std::string_view user, std::string_view advice) {
   for (std::size_t i = 1; i < inputs.size(); ++i)
     LOCKSTEP_CHECK(inputs[i].dim() > 0 && inputs[i].size(0) == inputs[0].size(0), InvalidArgument,
-                   "a step in micro-batches takes inputs with as many rows each; the first has ",
-                   "shape ", inputs[0].shape(), ", number ", i + 1, " ", inputs[i].shape());
+                   user, " takes inputs with as many rows each; the first has shape ",
+                   inputs[0].shape(), ", number ", i + 1, " ", inputs[i].shape(), advice);
 }
 
 /// For a rank that has no rows itself. @param all how many all ranks have.
@@ -169,7 +173,7 @@ StepResult Step::operator()(std::span<const Tensor> inputs) {
   const double lr = optimizer_.lr();
   const std::vector<Tensor> results = options_.capture ? graph_(inputs) : update(inputs);
   // No launch has asked, nor could one.
-  if (options_.capture && results[1].defined() && inputs[0].size(0) == 0)
+  if (options_.capture && results[1].defined() && rows_of_batch(inputs) == 0)
     check_rows_of_ranks(results[1]);
   if (options_.scheduler) options_.scheduler->step();
   return {.loss = results[0], .grad_norm = options_.max_norm ? results[2] : Tensor(), .lr = lr};
@@ -243,7 +247,7 @@ Step::OwnLoss Step::accumulate_gradients(std::span<const Tensor> inputs) {
   LOCKSTEP_CHECK(rows > 0 || replicas() > 1, InvalidArgument, "a step's batch has shape ",
                  inputs[0].shape(), ": a step needs a row at least, on one of its ranks");
   const Parts parts = parts_of(rows);
-  if (parts.count > 1) check_rows(inputs);
+  if (parts.count > 1) check_rows(inputs, "a step in micro-batches", "");
   MeanOfParts mean;
   std::optional<std::size_t> kind;
   for (std::int64_t i = 0; i < parts.count; ++i) {
@@ -256,6 +260,9 @@ Step::OwnLoss Step::accumulate_gradients(std::span<const Tensor> inputs) {
                    "the losses of a batch's parts have weights of several kinds; give all of them "
                    "a number, a tensor, or none");
     kind = part.weight.index();
+    if (part.weight.index() == 0 && replicas() > 1)
+      check_rows(inputs, "a loss that counts by rows, on several ranks,",
+                 "; return a train::WeightedLoss, which says how much it counts");
     set_weight(part, end - begin);
     const Tensor scaled = part.loss.defined() ? scaler_.scale(part.loss) : part.loss;
     if (const auto* number = std::get_if<double>(&part.weight))
@@ -301,12 +308,14 @@ std::vector<Tensor> Step::mean_over_ranks(const OwnLoss& own) const {
 }
 
 void Step::add_to(checkpoint::Manager& checkpoints) const {
-  checkpoints.add("model", checkpoint::state_of(module_, replica_));
-  checkpoints.add("optimizer", checkpoint::state_of(optimizer_, replica_));
-  if (options_.scheduler) checkpoints.add("scheduler", *options_.scheduler);
-  if (options_.scaler) checkpoints.add("scaler", checkpoint::state_of(*options_.scaler, replica_));
-  if (options_.average)
-    checkpoints.add("average", checkpoint::state_of(*options_.average, replica_));
+  const auto add = [&](const char* name, auto& object, auto&... replica) {
+    if (!checkpoints.has(name, object)) checkpoints.add(name, object, replica...);
+  };
+  add("model", module_, replica_);
+  add("optimizer", optimizer_, replica_);
+  if (options_.scheduler) add("scheduler", *options_.scheduler);
+  if (options_.scaler) add("scaler", *options_.scaler, replica_);
+  if (options_.average) add("average", *options_.average, replica_);
 }
 
 Step::EvaluationScope::EvaluationScope(Step& step)

@@ -210,5 +210,17 @@ TEST(OddStates, WeightsAreNotSavedOrLoadedWhileTheirAveragesAreInTheirPlace) {
   });
 }
 
+TEST(OddStates, ATextThatIsNotUtf8IsRefusedByTheNameOfItsState) {
+  const testing::TemporaryFolder folder;
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    checkpoint::Manager manager(folder / "run", group);
+    std::string text = "\xff";
+    manager.add("note", text);
+    manager.save(1);
+    EXPECT_FALSE(manager.wait());
+    EXPECT_THAT(manager.error(), ::testing::HasSubstr("state note has a text that is not UTF-8"));
+  });
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -335,5 +335,33 @@ TEST(TrainLoop, TellsASupervisorOfStepsEvaluationsAndTheEnd) {
   EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
 }
 
+TEST(TrainLoop, SavesAStepBesideStatesOfOnesOwn) {
+  const TemporaryFolder folder;
+  const auto run = [&](std::int64_t steps, bool is_named) {
+    std::string weights;
+    run_job(2, [&](const CommunicatorPtr& group) {
+      Training training(group);
+      const auto teacher = make_net();
+      Loop loop(group,
+                {.steps = steps, .epochs = 9, .checkpoint_dir = folder / "run", .resume = true});
+      nn::Module& state = *teacher;
+      loop.add("teacher", state);
+      if (is_named) loop.add("net", training.ddp);
+      loop.run(training.loader, training.step);
+      if (group->rank() == 0) weights = training.weights();
+    });
+    return weights;
+  };
+  for (const bool is_named : {false, true}) {
+    fs::remove_all(folder / "run");
+    const std::string whole = run(6, is_named);
+    fs::remove_all(folder / "run");
+    run(3, is_named);
+    EXPECT_EQ(fs::exists(folder / "run" / "step-3" / "model-00001-of-00001.safetensors"),
+              !is_named);
+    EXPECT_TRUE(run(6, is_named) == whole) << is_named;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::train

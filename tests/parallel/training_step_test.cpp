@@ -275,5 +275,54 @@ TEST(TrainStep, EvaluationsLeaveTrainingAsItWas) {
     }
 }
 
+/// A graph's batch: edges, which may be none, and labels of its nodes.
+struct GraphLoss {
+  Net& net;
+  Ddp& ddp;
+  bool is_weighed;
+  WeightedLoss operator()(Inputs in) const {
+    const Tensor loss = nn::functional::mse_loss(ddp(in[1]), in[1].slice(1, 0, 1));
+    if (!is_weighed) return loss;
+    return {loss, full({}, static_cast<double>(in[1].size(0)))};
+  }
+};
+
+// The rows of its first tensor say nothing of what a batch counts.
+TEST(TrainStep, CountsABatchByItsWeightWhereItsFirstTensorHasNoRows) {
+  std::map<std::int64_t, std::string> weights;
+  for (const std::int64_t edges : {0, 3})
+    run_job(2, [&](const CommunicatorPtr& group) {
+      const auto net = make_net();
+      net->eval();
+      Ddp ddp(net, group);
+      optim::AdamW optimizer(ddp.named_parameters(), {.lr = 0.1});
+      Step step(ddp, optimizer, GraphLoss{*net, ddp, true});
+      const std::int64_t own = group->rank() == 0 ? 2 : edges;
+      const Tensor nodes = samples().fetch(std::vector<std::int64_t>{1, 2, 3, 4})[0];
+      EXPECT_GT(step({zeros({own, 2}), nodes * double(1 + group->rank())}).loss.item(), 0);
+      std::string bytes;
+      for (const auto& [name, tensor] : net->state_dict())
+        bytes.append(static_cast<const char*>(tensor.data_ptr()), tensor.nbytes());
+      if (group->rank() == 0) weights[edges] = bytes;
+    });
+  EXPECT_TRUE(weights[0] == weights[3]);
+}
+
+TEST(TrainStep, AsksForAWeightWhereTensorsOfABatchDifferInRows) {
+  for (const int ranks : {1, 2})
+    run_job(ranks, [&](const CommunicatorPtr& group) {
+      const auto net = make_net();
+      Ddp ddp(net, group);
+      optim::AdamW optimizer(ddp.named_parameters(), {.lr = 0.1});
+      Step step(ddp, optimizer, GraphLoss{*net, ddp, false});
+      const auto make = [&] { step({zeros({3, 2}), ones({4, 6})}); };
+      if (ranks == 1)
+        EXPECT_NO_THROW(make());
+      else
+        EXPECT_THAT(make,
+                    ThrowsMessage<InvalidArgument>(HasSubstr("return a train::WeightedLoss")));
+    });
+}
+
 }  // namespace
 }  // namespace lockstep::train

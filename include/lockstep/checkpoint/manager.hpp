@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "lockstep/checkpoint/save_interval.hpp"
@@ -99,14 +100,22 @@ class Manager {
 
   /// An object that `state_of` knows (states.hpp, or a function of one's own beside its class), or
   /// a variable; with a replica behind it where ranks share out its state. It must live as long.
-  template <class... T>
-  void add(std::string name, T&... objects) {
-    add(std::move(name), state_of(objects...));
+  template <class T, class... R>
+  void add(std::string name, T& object, R&... replica) {
+    auto state = state_of(object, replica...);
+    if (!state.object) state.object = object_of(object);
+    add(std::move(name), std::move(state));
   }
   void add(std::string name, TensorState state);
   void add(std::string name, ValueState state);
   /// Whether any state in tensors was added, such as a model.
   bool has_tensors() const noexcept;
+  /// Whether an object's state was added, under any name, or a state of that name which does not
+  /// tell whose it is.
+  template <class T>
+  bool has(std::string_view name, T& object) const {
+    return has_state(name, object_of(object));
+  }
   /// @}
 
   /// Saves all states as they are now, as the checkpoint of a step: the number of steps made, as a
@@ -167,6 +176,7 @@ class Manager {
   const LoadReport& load_report() const noexcept;
 
  private:
+  bool has_state(std::string_view name, const void* object) const;
   struct State;
   std::unique_ptr<State> state_;
 };

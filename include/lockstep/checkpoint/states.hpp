@@ -2,8 +2,10 @@
 
 #include <concepts>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 
 #include "lockstep/checkpoint/state.hpp"
 #include "lockstep/nn/module_ptr.hpp"
@@ -36,6 +38,21 @@ class PowerSgd;
 }  // namespace lockstep
 
 namespace lockstep::checkpoint {
+
+/// What tells an object from others: of a handle or a replica, its module.
+template <class T>
+const void* object_of(T& object) {
+  if constexpr (requires { object.module(); })
+    return object_of(object.module());
+  else if constexpr (std::is_polymorphic_v<T>)
+    return dynamic_cast<const void*>(std::addressof(object));
+  else
+    return std::addressof(object);
+}
+template <class M>
+const void* object_of(nn::ModulePtr<M>& module) {
+  return object_of(*module);
+}
 
 /// Parameters and persistent buffers under their names: Hugging Face's where the module has those.
 /// They must be alike on all ranks.
@@ -136,10 +153,15 @@ ValueState state_of(L& loader) {
               }};
 }
 
+/// A letter, which is no number to keep.
+template <class T>
+concept IsCharacter = std::same_as<T, char> || std::same_as<T, wchar_t> ||
+    std::same_as<T, char8_t> || std::same_as<T, char16_t> || std::same_as<T, char32_t>;
+
 /// A variable: its value on rank 0.
 template <class T>
-requires std::integral<T> || std::floating_point<T> || std::same_as<T, std::string> ValueState
-state_of(T& variable) {
+requires(std::integral<T> && !IsCharacter<T>) || std::floating_point<T> ||
+    std::same_as<T, std::string> ValueState state_of(T& variable) {
   return {.values =
               [&variable] {
                 Values values;

@@ -68,7 +68,7 @@ class Loop {
   /// @}
 
   /// Adds all that a step changes to what checkpoints keep. `run` does so by itself with a Step
-  /// that it is given, unless other tensors were added.
+  /// that it is given, for what was not added under a name of its own.
   void add(const Step& step) {
     if (checkpoints()) step.add_to(*checkpoints());
   }
@@ -102,7 +102,7 @@ class Loop {
     if constexpr (std::same_as<std::remove_cvref_t<MakeStep>, Step>) {
       replicas = step.replicas();
       has_mean_losses();
-      if (checkpoints() && !checkpoints()->has_tensors()) add(step);
+      if (checkpoints()) step.add_to(*checkpoints());
     }
     agree_on_samples(group(), batches,
                      {.replicas = replicas, .are_saved = checkpoints() != nullptr});

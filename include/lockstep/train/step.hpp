@@ -70,12 +70,13 @@ struct StepOptions {
 ///     scheduler.step();
 ///
 /// Ranks, and parts, may have different numbers of rows: each counts by its own, or by what the
-/// loss says (WeightedLoss). A rank may have none while another has: its loss function is called
-/// with tensors of 0 rows, whose mean may be NaN, and counts nothing (batch norms take them where
-/// they are synchronized). So may a part, with `same_micro_batches`. Waits for nothing on a GPU,
-/// but on a rank without rows, and where all make as many micro-batches, for the other ranks. All
-/// ranks must make the same calls, with the same options but for `micro_batch`, and weigh by the
-/// same; one thread.
+/// loss says (WeightedLoss), as it must where tensors of a batch differ in rows, such as the nodes
+/// and edges of graphs. A rank may have none while another has: its loss function is called with
+/// tensors that all have 0 rows, whose mean may be NaN, and counts nothing (batch norms take them
+/// where they are synchronized). So may a part, with `same_micro_batches`. Waits for nothing on a
+/// GPU, but on a rank without rows, and where all make as many micro-batches, for the other ranks.
+/// All ranks must make the same calls, with the same options but for `micro_batch`, and weigh by
+/// the same; one thread.
 class Step {
  public:
   /// The mean loss over the rows of a part of a batch, from a forward through the wrapper, or a
@@ -137,8 +138,8 @@ class Step {
 
   /// How many ranks average their gradients.
   int replicas() const { return replica_.group()->size(); }
-  /// Adds all that steps change to what checkpoints keep: "model", "optimizer", "scheduler",
-  /// "scaler" and "average".
+  /// Adds all that steps change to what checkpoints keep, but for what is there under a name of
+  /// its own: "model", "optimizer", "scheduler", "scaler" and "average".
   void add_to(checkpoint::Manager& checkpoints) const;
   /// Why the last step ran eagerly though it was to be captured; empty if it did not.
   const std::string& fallback_reason() const noexcept { return graph_.fallback_reason(); }
