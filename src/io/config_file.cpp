@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "io/shallow_json.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/mapped_file.hpp"
@@ -25,14 +26,17 @@ ConfigFile ConfigFile::read(const std::filesystem::path& path, std::string model
                  max_config_bytes, " are read");
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
                               file.bytes().size());
+  ConfigFile config{path.string(), std::move(model), {}};
   try {
-    ConfigFile config{path.string(), std::move(model), json::parse(text)};
-    LOCKSTEP_CHECK(config.values.is_object(), CorruptData, config.name,
-                   ": an object of settings belongs there");
-    return config;
+    config.values = parse_shallow_json<json>(text);
+  } catch (const CorruptData& error) {
+    LOCKSTEP_THROW(CorruptData, config.name, ": ", error.what());
   } catch (const json::exception& error) {
-    LOCKSTEP_THROW(CorruptData, path.string(), ": broken JSON: ", error.what());
+    LOCKSTEP_THROW(CorruptData, config.name, ": broken JSON: ", error.what());
   }
+  LOCKSTEP_CHECK(config.values.is_object(), CorruptData, config.name,
+                 ": an object of settings belongs there");
+  return config;
 }
 
 std::string ConfigFile::shown(const char* key) const {
@@ -56,6 +60,16 @@ std::int64_t ConfigFile::size(const char* key) const {
 
 std::int64_t ConfigFile::size_or(const char* key, std::int64_t fallback) const {
   return has(key) ? size(key) : fallback;
+}
+
+std::int64_t ConfigFile::row(const char* key, std::int64_t count) const {
+  const auto found = values.find(key);
+  LOCKSTEP_CHECK(
+      found != values.end() && found->is_number_integer() && *found >= -count && *found < count,
+      CorruptData, name, ": '", key, "' is ", shown(key), "; a whole number from ", -count, " to ",
+      count - 1, " belongs there");
+  const auto row = found->get<std::int64_t>();
+  return row < 0 ? row + count : row;
 }
 
 double ConfigFile::number(const char* key, double above, double below) const {

@@ -28,6 +28,8 @@ struct ConfigFile {
   std::int64_t size(const char* key) const;
   /// The same, or the fallback where it is missing or null.
   std::int64_t size_or(const char* key, std::int64_t fallback) const;
+  /// A row of a table of `count`, where negative ones count from its end. @throws CorruptData.
+  std::int64_t row(const char* key, std::int64_t count) const;
   /// A number between the two, both left out. @throws CorruptData.
   double number(const char* key, double above, double below) const;
   /// True or false, or the fallback where it is missing. @throws CorruptData.

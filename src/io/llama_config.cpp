@@ -12,9 +12,14 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// The settings of rotary frequencies: transformers 5 has them together, 4 has the base beside.
 void read_rope(const ConfigFile& file, LlamaConfig& config) {
-  const auto together = file.object("rope_parameters");
-  const auto rope = together ? together : file.object("rope_scaling");
-  const ConfigFile& base = together ? *together : file;
+  const auto together = file.object("rope_parameters"), scaling = file.object("rope_scaling");
+  LOCKSTEP_CHECK(!together || !scaling, Unsupported, file.name,
+                 ": both 'rope_parameters' and 'rope_scaling' are there; leave one of them");
+  const auto rope = together ? together : scaling;
+  // Beside the settings as in them; twice, if they agree.
+  for (const char* key : {"rope_theta", "original_max_position_embeddings"})
+    if (rope && rope->has(key) && file.has(key)) file.require(key, {rope->values[key]});
+  const ConfigFile& base = rope && rope->has("rope_theta") ? *rope : file;
   config.rope_theta = base.has("rope_theta") ? base.number("rope_theta", 0.0, infinity) : 10000.0;
   config.rope_scaling.reset();
   file.require("partial_rotary_factor", {1.0, nullptr});
@@ -24,17 +29,19 @@ void read_rope(const ConfigFile& file, LlamaConfig& config) {
   rope->require(type, {"llama3", "default"});
   if (!rope->has(type) || rope->values[type] == "default") return;
   const double low = rope->number("low_freq_factor", 0.0, infinity);
-  config.rope_scaling = {
-      .factor = rope->number("factor", 0.0, infinity),
-      .low_freq_factor = low,
-      .high_freq_factor = rope->number("high_freq_factor", low, infinity),
-      .original_max_position_embeddings = rope->size("original_max_position_embeddings")};
+  config.rope_scaling = {.factor = rope->number("factor", 0.0, infinity),
+                         .low_freq_factor = low,
+                         .high_freq_factor = rope->number("high_freq_factor", low, infinity),
+                         .original_max_position_embeddings =
+                             (rope->has("original_max_position_embeddings") ? *rope : file)
+                                 .size("original_max_position_embeddings")};
 }
 
 void require_supported(const ConfigFile& file) {
   file.require("hidden_act", {"silu"});
   file.require("attention_bias", {false});
   file.require("mlp_bias", {false});
+  file.require("attention_dropout", {0.0, nullptr});
   file.require("quantization_config", {nullptr});
 }
 
@@ -56,6 +63,7 @@ LlamaConfig read_llama_config(const std::filesystem::path& path) {
   LOCKSTEP_CHECK(config.heads % config.kv_heads == 0, CorruptData, file.name,
                  ": 'num_attention_heads' is ", config.heads,
                  ", which 'num_key_value_heads' = ", config.kv_heads, " does not divide");
+  if (file.has("pad_token_id")) config.padding_index = file.row("pad_token_id", config.vocabulary);
   LOCKSTEP_CHECK(file.has("head_dim") || config.channels % config.heads == 0, CorruptData,
                  file.name, ": 'hidden_size' is ", config.channels,
                  ", which 'num_attention_heads' = ", config.heads, " does not divide");
@@ -74,6 +82,8 @@ void write_llama_config(const std::filesystem::path& path, const LlamaConfig& co
                {"low_freq_factor", rope->low_freq_factor},
                {"high_freq_factor", rope->high_freq_factor},
                {"original_max_position_embeddings", rope->original_max_position_embeddings}};
+  nlohmann::ordered_json padding;
+  if (config.padding_index >= 0) padding = config.padding_index;
   write_json(path, {{"architectures", {"LlamaForCausalLM"}},
                     {"model_type", "llama"},
                     {"hidden_act", "silu"},
@@ -90,6 +100,7 @@ void write_llama_config(const std::filesystem::path& path, const LlamaConfig& co
                     {"rope_scaling", scaling},
                     {"attention_bias", false},
                     {"mlp_bias", false},
+                    {"pad_token_id", padding},
                     {"tie_word_embeddings", config.tied_embeddings}});
 }
 

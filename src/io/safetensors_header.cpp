@@ -33,6 +33,8 @@ constexpr Format formats[] = {{"F64", 8, DType::f64},
                               {"C64", 8, {}},
                               {"F8_E4M3", 1, {}},
                               {"F8_E5M2", 1, {}},
+                              {"F8_E4M3FNUZ", 1, {}},
+                              {"F8_E5M2FNUZ", 1, {}},
                               {"F8_E8M0", 1, {}}};
 
 const Format* find_format(std::string_view name) {

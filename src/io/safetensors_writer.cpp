@@ -1,3 +1,5 @@
+#include "io/safetensors_writer.hpp"
+
 #include <algorithm>
 #include <locale>
 #include <sstream>
@@ -5,8 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "io/in_quotes.hpp"
-#include "lockstep/io/atomic_file.hpp"
-#include "lockstep/io/safetensors.hpp"
 
 namespace lockstep::io {
 namespace {
@@ -87,9 +87,8 @@ std::string write_safetensors_header(const SafetensorsHeader& header, std::uint6
   return bytes + text;
 }
 
-void save_safetensors(const std::filesystem::path& path,
-                      std::span<const std::pair<std::string, Tensor>> tensors,
-                      const Metadata& metadata) {
+void write_safetensors(AtomicFile& file, std::span<const std::pair<std::string, Tensor>> tensors,
+                       const Metadata& metadata) {
   SafetensorsHeader header;
   header.metadata = metadata;
   std::map<std::string_view, Tensor> values;
@@ -103,12 +102,18 @@ void save_safetensors(const std::filesystem::path& path,
   }
   place_safetensors_entries(header.entries);
   const std::string text = write_safetensors_header(header);
-  AtomicFile file(path);
   file.write(text);
   for (const SafetensorsEntry& entry : header.entries) {
     const Tensor host = values.at(entry.name).detach().to(cpu).contiguous();
     file.write({static_cast<const std::byte*>(host.data_ptr()), host.nbytes()});
   }
+}
+
+void save_safetensors(const std::filesystem::path& path,
+                      std::span<const std::pair<std::string, Tensor>> tensors,
+                      const Metadata& metadata) {
+  AtomicFile file(path);
+  write_safetensors(file, tensors, metadata);
   file.commit();
 }
 

@@ -1,11 +1,16 @@
 #include "lockstep/io/sharded_safetensors.hpp"
 
+#include <deque>
 #include <iomanip>
+#include <set>
 #include <sstream>
 
 #include "io/config_file.hpp"
 #include "io/in_quotes.hpp"
+#include "io/safetensors_writer.hpp"
+#include "io/shallow_json.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/io/file_error.hpp"
 #include "lockstep/io/mapped_file.hpp"
 
 namespace lockstep::io {
@@ -24,10 +29,13 @@ std::uint64_t bytes_of(const Tensor& tensor) {
 /// Which file holds which tensor.
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const MappedFile file(path);
-  const auto* text = reinterpret_cast<const char*>(file.bytes().data());
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
+                              file.bytes().size());
   try {
-    const auto index = nlohmann::json::parse(text, text + file.bytes().size());
+    const auto index = parse_shallow_json<nlohmann::json>(text);
     return index.at("weight_map").get<std::map<std::string, std::string>>();
+  } catch (const CorruptData& error) {
+    LOCKSTEP_THROW(CorruptData, path.string(), ": not an index of tensors: ", error.what());
   } catch (const nlohmann::json::exception& error) {
     LOCKSTEP_THROW(CorruptData, path.string(), ": not an index of tensors: ", error.what());
   }
@@ -57,6 +65,19 @@ std::string shard_name(std::size_t number, std::size_t count) {
   out << "model-" << std::setfill('0') << std::setw(5) << number << "-of-" << std::setw(5) << count
       << ".safetensors";
   return std::move(out).str();
+}
+
+void remove_file(const fs::path& path) {
+  std::error_code error;
+  fs::remove(path, error);
+  if (error) throw FileError("remove", path, error.value());
+}
+
+void check_names(std::span<const Named> tensors) {
+  std::set<std::string_view> names;
+  for (const auto& [name, tensor] : tensors)
+    LOCKSTEP_CHECK(names.insert(name).second, InvalidArgument, "two tensors are named ",
+                   in_quotes(name), "; names in a folder must differ");
 }
 
 }  // namespace
@@ -122,19 +143,24 @@ void save_sharded_safetensors(const fs::path& folder, std::span<const Named> ten
     fs::remove(folder / index_name("model"), ignored);
     return;
   }
+  check_names(tensors);
   nlohmann::ordered_json weight_map;
   std::uint64_t total = 0;
+  std::deque<AtomicFile> files;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string file = shard_name(i + 1, shards.size());
-    save_safetensors(folder / file, shards[i], metadata);
+    write_safetensors(files.emplace_back(folder / file), shards[i], metadata);
     for (const auto& [name, tensor] : shards[i]) {
       weight_map[name] = file;
       total += bytes_of(tensor);
     }
   }
+  // From here on an earlier save's shards go: without an index nobody takes them for a model's.
+  remove_file(folder / index_name("model"));
+  for (AtomicFile& file : files) file.commit();
   write_json(folder / index_name("model"),
              {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(weight_map)}});
-  fs::remove(folder / single_name("model"));
+  remove_file(folder / single_name("model"));
 }
 
 }  // namespace lockstep::io

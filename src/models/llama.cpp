@@ -5,6 +5,7 @@
 #include <sstream>
 #include <vector>
 
+#include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/ops/attention.hpp"
 #include "lockstep/autograd/ops/matmul.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
@@ -36,6 +37,13 @@ const LlamaOptions& checked(const LlamaOptions& options) {
 
 nn::LinearOptions projection(std::int64_t in, std::int64_t out, const LlamaOptions& options) {
   return {.in = in, .out = out, .bias = false, .tensor = options.tensor};
+}
+
+nn::EmbeddingOptions embedding_options(const LlamaOptions& options) {
+  return {.count = options.vocabulary,
+          .features = options.channels,
+          .padding_index = options.padding_index,
+          .tensor = options.tensor};
 }
 
 nn::RMSNormOptions norm_options(const LlamaOptions& options) {
@@ -98,14 +106,14 @@ Tensor LlamaAttention::forward(const Tensor& x, const RotaryTables& tables, cons
                                const Tensor& addend) const {
   const std::int64_t batch = x.size(0), time = x.size(1);
   const auto heads = [&](const Tensor& y) {
-    return y.reshape({batch, time, -1, head_dim}).transpose(1, 2);
+    return y.reshape({batch, time, y.size(2) / head_dim, head_dim}).transpose(1, 2);
   };
   const auto turned = [&](const Tensor& y) {
     return rotary_embedding(heads(y), tables.cos, tables.sin);
   };
   const Tensor q = turned(q_proj(x)), k = turned(k_proj(x)), v = heads(v_proj(x));
   const Tensor y = scaled_dot_product_attention(q, k, v, {.mask = mask, .is_causal = true});
-  return nn::plus(addend, o_proj, y.transpose(1, 2).reshape({batch, time, -1}));
+  return nn::plus(addend, o_proj, y.transpose(1, 2).reshape({batch, time, y.size(1) * head_dim}));
 }
 
 LlamaMlp::LlamaMlp(const LlamaOptions& options)
@@ -137,7 +145,7 @@ Tensor LlamaDecoderLayer::forward(const Tensor& x, const RotaryTables& tables,
 
 LlamaModel::LlamaModel(const LlamaOptions& options)
     : context(options.context),
-      embed_tokens(this, "embed_tokens", options.vocabulary, options.channels, options.tensor),
+      embed_tokens(this, "embed_tokens", embedding_options(options)),
       layers(this, "layers", options.layers, options),
       norm(this, "norm", norm_options(options)),
       rotary_emb(this, "rotary_emb", options) {}
@@ -159,6 +167,8 @@ Llama::Llama(const LlamaOptions& options)
   constexpr double deviation = 0.02;
   for (auto& [name, parameter] : named_parameters())
     if (parameter.dim() == 2) nn::init::normal_(parameter, 0.0, deviation);
+  if (options.padding_index >= 0)
+    no_grad([&] { model->embed_tokens->weight.select(0, options.padding_index).zero_(); });
 }
 
 const Tensor& Llama::output_weight() const {
@@ -166,13 +176,24 @@ const Tensor& Llama::output_weight() const {
 }
 
 Tensor Llama::forward(const Tensor& tokens, const LlamaForwardOptions& options) const {
-  return linear(model(tokens, options), output_weight());
+  const Tensor x = model(tokens, options);
+  return lm_head ? (*lm_head)(x) : linear(x, output_weight());
 }
 
 Tensor Llama::forward(const Tensor& tokens, const Tensor& targets,
                       const LlamaForwardOptions& options,
                       const LinearCrossEntropyOptions& loss) const {
-  return linear_cross_entropy(model(tokens, options), output_weight(), targets, loss);
+  const Tensor x = model(tokens, options);
+  // The logits are parts of the loss, unless hooks want to see them.
+  if (lm_head && (*lm_head)->has_call_hooks()) {
+    Tensor logits = (*lm_head)(x);
+    if (loss.bias.defined()) logits = logits + loss.bias;
+    return cross_entropy(logits.transpose(1, 2), targets,
+                         {.ignore_index = loss.ignore_index,
+                          .label_smoothing = loss.label_smoothing,
+                          .reduction = loss.reduction});
+  }
+  return linear_cross_entropy(x, output_weight(), targets, loss);
 }
 
 std::string Llama::describe() const {

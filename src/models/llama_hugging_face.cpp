@@ -24,6 +24,7 @@ LlamaOptions options_of(const io::LlamaConfig& config, TensorOptions tensor) {
           .rope_scaling = config.rope_scaling,
           .norm_eps = config.norm_eps,
           .tied_embeddings = config.tied_embeddings,
+          .padding_index = config.padding_index,
           .tensor = tensor};
 }
 
@@ -39,7 +40,8 @@ io::LlamaConfig config_of(const LlamaOptions& options) {
           .rope_theta = options.rope_theta,
           .rope_scaling = options.rope_scaling,
           .norm_eps = options.norm_eps,
-          .tied_embeddings = options.tied_embeddings};
+          .tied_embeddings = options.tied_embeddings,
+          .padding_index = options.padding_index};
 }
 
 /// All tensors under our names. Old files carry the rotary frequencies, and some with tied
@@ -85,10 +87,14 @@ nn::ModulePtr<Llama> load_hugging_face_llama(const fs::path& path, TensorOptions
 
 void save_hugging_face(const Llama& model, const fs::path& folder, std::uint64_t shard_bytes) {
   const NoGradGuard no_recording;
+  const LlamaOptions& options = model.options();
+  LOCKSTEP_CHECK(options.channels % options.heads == 0, InvalidArgument,
+                 "save_hugging_face: ", options.heads, " heads do not divide ", options.channels,
+                 " channels, as transformers asks; save the state_dict with save_safetensors");
   std::error_code ignored;  // what fails here fails again, by name, below
   fs::create_directories(folder, ignored);
   io::save_sharded_safetensors(folder, model.state_dict(), shard_bytes, {{"format", "pt"}});
-  io::write_llama_config(folder / "config.json", config_of(model.options()));
+  io::write_llama_config(folder / "config.json", config_of(options));
 }
 
 }  // namespace lockstep::models

@@ -9,6 +9,7 @@
 
 #include "io/file_calls.hpp"
 #include "lockstep/io/file_error.hpp"
+#include "lockstep/io/sharded_safetensors.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "safetensors_bytes.hpp"
@@ -235,6 +236,37 @@ TEST(Safetensors, ReadsATensorInASparseFileWithoutTouchingTheOthers) {
   EXPECT_EQ(file.tensor("a").sum().item(), 10);
   EXPECT_EQ(file.view("b").numel(), static_cast<std::int64_t>(big));
   EXPECT_LT(resident_bytes() - before, 16 << 20);
+}
+
+TEST(Safetensors, OpensFilesWithTypesThatItDoesNotRead) {
+  const TemporaryFolder folder;
+  const auto path = folder.write(
+      "m", file_bytes(R"({"a":{"dtype":"F8_E4M3FNUZ","shape":[4],"data_offsets":[0,4]},)"
+                      R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})") +
+               "\1\2\3\4\5\6\7\10");
+  const auto file = SafetensorsFile::open(path);
+  EXPECT_EQ(file.tensor("b").sum().item(), 26);
+  EXPECT_THROW(file.tensor("a"), Unsupported);
+}
+
+TEST(ShardedSafetensors, ASaveThatFailsLeavesTheOneBefore) {
+  const TemporaryFolder folder;
+  const std::vector<std::pair<std::string, Tensor>> first{{"a", ones({4})}, {"b", ones({4})}};
+  save_sharded_safetensors(folder / ".", first, 16);
+  const auto second = [&](const char* name, const Tensor& last) {
+    const std::vector<std::pair<std::string, Tensor>> tensors{{"a", full({4}, 2.0)}, {name, last}};
+    save_sharded_safetensors(folder / ".", tensors, 16);
+  };
+  EXPECT_THROW(second("b", Tensor()), InvalidArgument);
+  EXPECT_THROW(second("a", ones({4})), InvalidArgument);  // in another file, all the same
+  const auto saved = [&](const char* name) {
+    return ShardedSafetensors::open(folder / ".").tensor(name).sum().item();
+  };
+  EXPECT_EQ(saved("a"), 4);
+  EXPECT_EQ(saved("b"), 4);
+  second("b", full({4}, 2.0));
+  EXPECT_EQ(saved("a"), 8);
+  EXPECT_EQ(saved("b"), 8);
 }
 
 }  // namespace

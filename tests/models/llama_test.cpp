@@ -8,6 +8,7 @@
 
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/data/packed_dataset.hpp"
+#include "lockstep/io/llama_config.hpp"
 #include "lockstep/io/safetensors.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/tensor/compare.hpp"
@@ -259,6 +260,87 @@ TEST(Llama, HasHuggingFacesNames) {
           "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.down_proj.weight",
           "model.layers.0.input_layernorm.weight", "model.layers.0.post_attention_layernorm.weight",
           "model.norm.weight", "lm_head.weight"));
+}
+
+TEST(Llama, TakesABatchWithoutRows) {
+  const auto model = models::llama(tiny_llama);
+  const Tensor none = zeros({0, 5}, {.dtype = DType::i64});
+  const Tensor logits = model(none);
+  EXPECT_EQ(logits.shape(), Shape({0, 5, 128}));
+  logits.sum().backward();
+  EXPECT_EQ(model->model->norm->weight.grad().abs().sum().item(), 0);
+}
+
+TEST(Llama, PaddingGetsNoGradientAsAToken) {
+  models::LlamaOptions options = tiny_llama;
+  options.tied_embeddings = false;
+  options.padding_index = 3;
+  const auto model = models::llama(options);
+  const nn::Parameter& table = model->model->embed_tokens->weight;
+  EXPECT_EQ(table.select(0, 3).abs().sum().item(), 0);
+  model(tensor<std::int64_t>({3, 4, 3}).reshape({1, 3}),
+        tensor<std::int64_t>({4, 3, 5}).reshape({1, 3}))
+      .backward();
+  EXPECT_EQ(table.grad().select(0, 3).abs().sum().item(), 0);
+  EXPECT_GT(table.grad().select(0, 4).abs().sum().item(), 0);
+}
+
+TEST(Llama, HooksOfTheOutputLayerHearOfItsCalls) {
+  models::LlamaOptions options = tiny_llama;
+  options.tied_embeddings = false;
+  const auto model = models::llama(options);
+  const Tensor tokens = tensor<std::int64_t>({3, 4, 9}).reshape({1, 3});
+  const Tensor fused = model(tokens, tokens);
+  int calls = 0;
+  (*model->lm_head)->add_call_hooks({.after = [&](nn::Module&, auto) { ++calls; }});
+  EXPECT_NEAR(model(tokens, tokens).item(), fused.item(), 1e-12);
+  model(tokens);
+  EXPECT_EQ(calls, 2);
+}
+
+TEST(Llama, IsSavedOnlyAsTransformersReadsIt) {
+  models::LlamaOptions options = tiny_llama;
+  options.channels = 10;
+  const testing::TemporaryFolder folder;
+  EXPECT_THROW(save_hugging_face(*models::llama(options), folder / "model"), InvalidArgument);
+  EXPECT_FALSE(fs::exists(folder / "model"));
+}
+
+/// The configuration of a small Llama with other settings.
+io::LlamaConfig config_with(const std::string& settings) {
+  const testing::TemporaryFolder folder;
+  return io::read_llama_config(
+      folder.write("config.json",
+                   R"({"model_type": "llama", "num_hidden_layers": 1, "num_attention_heads": 4,
+          "hidden_size": 8, "intermediate_size": 12, "max_position_embeddings": 9,
+          "vocab_size": 128, "rms_norm_eps": 1e-5, )" +
+                       settings + "}"));
+}
+
+TEST(LlamaConfig, FindsTheSettingsOfRotaryFrequenciesWhereverTheyAre) {
+  EXPECT_EQ(config_with(R"("rope_theta": 37)").rope_theta, 37);
+  EXPECT_EQ(config_with(R"("rope_theta": 37, "rope_parameters": {})").rope_theta, 37);
+  EXPECT_EQ(config_with(R"("rope_scaling": {"type": "default", "rope_theta": 37})").rope_theta, 37);
+  const auto scaled = config_with(
+      R"("rope_theta": 37, "original_max_position_embeddings": 16, "rope_scaling": {"rope_type":
+         "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4})");
+  EXPECT_EQ(scaled.rope_scaling->original_max_position_embeddings, 16);
+  EXPECT_EQ(scaled.rope_theta, 37);
+}
+
+TEST(LlamaConfig, RefusesWhatWouldChangeTheModelInSilence) {
+  const auto refused = [](const std::string& settings) {
+    EXPECT_THROW(config_with(settings), Unsupported) << settings;
+  };
+  refused(
+      R"("rope_parameters": {"rope_type": "default"}, "rope_scaling": {"rope_type": "linear"})");
+  refused(R"("rope_theta": 37, "rope_parameters": {"rope_theta": 38})");
+  refused(R"("attention_dropout": 0.5)");
+  EXPECT_EQ(config_with(R"("pad_token_id": -1)").padding_index, 127);
+  EXPECT_EQ(config_with(R"("pad_token_id": null)").padding_index, -1);
+  EXPECT_THROW(config_with(R"("pad_token_id": 128)"), CorruptData);
+  EXPECT_THROW(config_with("\"x\": " + std::string(100'000, '[') + std::string(100'000, ']')),
+               CorruptData);
 }
 
 }  // namespace

@@ -32,13 +32,15 @@ struct LlamaConfig {
   std::optional<RopeScaling> rope_scaling = RopeScaling{};
   double norm_eps = 1e-5;
   bool tied_embeddings = true;
+  std::int64_t padding_index = -1;  ///< `pad_token_id`; -1: none
   friend bool operator==(const LlamaConfig&, const LlamaConfig&) = default;
 };
 
 /// Reads the config.json that transformers' `save_pretrained` writes, of version 4 or 5.
 /// @throws FileError; CorruptData for broken JSON, missing or impossible sizes; Unsupported for
 /// another model type, or settings that change what a Llama computes (biases, another activation,
-/// other scaling of rotary frequencies, quantised weights).
+/// dropout, other scaling of rotary frequencies, settings of these in two places, quantised
+/// weights).
 LlamaConfig read_llama_config(const std::filesystem::path& path);
 
 /// Writes a config.json that transformers' `from_pretrained` reads, replacing the file at once.

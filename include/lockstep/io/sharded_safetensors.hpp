@@ -50,7 +50,8 @@ class ShardedSafetensors {
 };
 
 /// Writes tensors to a folder: to model.safetensors if they fit `shard_bytes`, else to several
-/// files with an index. Files appear whole; the index comes last, and what an earlier save left
+/// files with an index. All are written beside an earlier save's before the first takes its place,
+/// so that a full disk leaves that as it was; the index comes last, and what an earlier save left
 /// that would be read instead is removed.
 /// @param shard_bytes most bytes of tensors in a file; a larger tensor gets a file of its own.
 /// @throws InvalidArgument, FileError as save_safetensors.

@@ -19,7 +19,8 @@ namespace lockstep::models {
 
 using io::RopeScaling;
 
-/// Sizes of a Llama. The defaults are those of Llama 3.2 1B, of 1.24 G parameters.
+/// Sizes of a Llama, which has no dropout. The defaults are those of Llama 3.2 1B, of 1.24 G
+/// parameters.
 struct LlamaOptions {
   std::int64_t layers = 16, heads = 32;
   std::int64_t kv_heads = 8;         ///< heads of keys and values; divides `heads`
@@ -32,7 +33,9 @@ struct LlamaOptions {
   std::optional<RopeScaling> rope_scaling = RopeScaling{};
   double norm_eps = 1e-5;
   bool tied_embeddings = true;  ///< the output layer's weight is the token embedding's
-  TensorOptions tensor = {};    ///< dtype and device of the parameters
+  /// A token whose embedding starts at 0 and gets no gradient as such, `pad_token_id`; -1: none.
+  std::int64_t padding_index = -1;
+  TensorOptions tensor = {};  ///< dtype and device of the parameters
 };
 
 /// Where tokens stand and what they see, if a sequence is not one text.
@@ -120,8 +123,8 @@ struct LlamaModel : nn::Module {
 class Llama : public nn::Module {
  public:
   using Options = LlamaOptions;
-  /// @throws InvalidArgument for sizes below 1, an odd `head_dim`, or `kv_heads` that do not divide
-  /// the heads.
+  /// @throws InvalidArgument for sizes below 1, an odd `head_dim`, `kv_heads` that do not divide
+  /// the heads, or a padding index past the vocabulary.
   explicit Llama(const LlamaOptions& options);
 
   /// @param tokens i64 [batch, time], time at most the context. @return logits [batch, time,
@@ -168,7 +171,8 @@ nn::ModulePtr<Llama> load_hugging_face_llama(const std::filesystem::path& path,
 /// model.safetensors, or several files and their index, in a folder, which is made if it is
 /// missing.
 /// @param shard_bytes most bytes of tensors in a file.
-/// @throws FileError.
+/// @throws FileError; InvalidArgument for heads that do not divide the channels, which transformers
+/// does not read.
 void save_hugging_face(const Llama& model, const std::filesystem::path& folder,
                        std::uint64_t shard_bytes = 5'000'000'000);
 
