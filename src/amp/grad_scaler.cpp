@@ -201,7 +201,9 @@ Tensor GradScaler::take_step(optim::Optimizer& optimizer, std::optional<double> 
   optimizer.step({.scale = measured.divisor,
                   .found_inf = seen.found_inf,
                   .how = describe(limit) + (enabled && losses_ == 0 ? ", no loss scaled" : "")});
-  seen.stepped = true;
+  // What the optimizer's hooks did may have moved it, or ended it by an update.
+  if (const auto now = std::ranges::find(seen_, &optimizer, &Seen::optimizer); now != seen_.end())
+    now->stepped = true;
   return measured.norm;
 }
 

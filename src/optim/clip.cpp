@@ -79,12 +79,13 @@ Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
   LOCKSTEP_CHECK(options.norm_type > 0, InvalidArgument, "clip_grad_norm_: a norm_type of ",
                  options.norm_type, "; it must be above 0, or infinity");
   const NoGradGuard no_recording;
-  const Gradients gradients("clip_grad_norm_", parameters,
-                            {options.group, options.replicated, purpose_of(max_norm, options)});
+  const bool is_known = options.norm.defined();
+  const Gradients gradients(
+      "clip_grad_norm_", parameters,
+      {options.group, options.replicated, purpose_of(max_norm, options), !is_known});
   if (gradients.empty()) return zeros({}, {.dtype = DType::f64});
   announce_norm(parameters, max_norm, options);
   const Device device = gradients.device();
-  const bool is_known = options.norm.defined();
   if (is_known) check_known_norm(options, device);
   const Tensor norm = is_known ? options.norm : norm_of(gradients, options.norm_type, max_norm);
   if (options.error_if_nonfinite) check_finite(norm);

@@ -55,7 +55,8 @@ Gradients::Gradients(const char* user, std::span<const Tensor> parameters, const
     LOCKSTEP_CHECK(share != autograd::GradientShare::none, InvalidArgument, user,
                    ": the gradients of the module's parameters are shared out over ranks; give the "
                    "parameters of the DistributedDataParallel, and its shard_group");
-    LOCKSTEP_CHECK(group_ || share == autograd::GradientShare::whole, InvalidArgument, user,
+    LOCKSTEP_CHECK(group_ || !spread.is_summed || share == autograd::GradientShare::whole,
+                   InvalidArgument, user,
                    ": the parameters are this rank's shards, so that it knows a part of the "
                    "gradients; give the group of the ranks that share them out");
     const bool alike = is_replicated(parameter);

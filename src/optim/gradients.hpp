@@ -27,6 +27,7 @@ struct Spread {
   CommunicatorPtr group = nullptr;
   std::span<const Tensor> replicated = {};
   std::string purpose = {};  ///< of sums over the ranks, which is compared between them
+  bool is_summed = true;     ///< false: shards may do without a group, for nothing is summed
 };
 
 /// The gradients that there are, each once, on one device.

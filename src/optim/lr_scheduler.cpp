@@ -14,8 +14,6 @@ LRScheduler::LRScheduler(Optimizer& optimizer, std::vector<Schedule> schedules)
   LOCKSTEP_CHECK(schedules_.size() == optimizer.group_count(), InvalidArgument,
                  "LRScheduler: ", schedules_.size(), " schedules for an optimizer with ",
                  optimizer.group_count(), " parameter groups; give one for each, or one for all");
-  for (std::size_t group = 0; group < optimizer.group_count(); ++group)
-    base_.push_back(optimizer.base_lr(group));
   set_steps(0);
 }
 
@@ -28,9 +26,13 @@ void LRScheduler::step() {
 
 void LRScheduler::set_steps(std::int64_t steps) {
   LOCKSTEP_CHECK(steps >= 0, InvalidArgument, "a schedule has no step ", steps);
-  for (std::size_t group = 0; group < base_.size(); ++group)
-    optimizer_.schedule_lr(
-        schedules_[group] ? schedules_[group](base_[group], steps) : base_[group], group);
+  std::vector<double> rates;
+  for (std::size_t group = 0; group < schedules_.size(); ++group) {
+    const double base = optimizer_.base_lr(group);
+    rates.push_back(schedules_[group] ? schedules_[group](base, steps) : base);
+  }
+  for (std::size_t group = 0; group < rates.size(); ++group)
+    optimizer_.schedule_lr(rates[group], group);
   steps_ = steps;
 }
 

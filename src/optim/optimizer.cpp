@@ -249,6 +249,19 @@ void Optimizer::check_formats(const ParameterState& each) const {
                  "; it is offered for bf16: keep master_weights for f16");
 }
 
+/// @throws InvalidArgument where a class of optimizers names states that no state dict can keep.
+void Optimizer::check_state_names(const StateNames& names) const {
+  const auto most = std::tuple_size_v<decltype(ParameterState::state)>;
+  LOCKSTEP_CHECK(names.size() <= most, InvalidArgument, kind(), " has ", names.size(),
+                 " states for each parameter; there is room for ", most);
+  for (auto name = names.begin(); name != names.end(); ++name)
+    LOCKSTEP_CHECK(*name != "step" && *name != "group" && *name != "master" &&
+                       *name != carried_name() && std::find(names.begin(), name, *name) == name,
+                   InvalidArgument, kind(), " names a state '", *name,
+                   "', as another of its states or the step, group or master is named; each needs "
+                   "a name of its own");
+}
+
 /// Makes state and master copy of a parameter ready for an update: created at its first, and where
 /// the parameter was moved, converted or written to, brought after it.
 /// @param reads_only what tensors of the state hold stays: `each` gets others.
@@ -275,9 +288,10 @@ void Optimizer::prepare(ParameterState& each, bool reads_only) const {
     else if (tensor.device() != options.device)
       tensor = tensor.to(options.device);
   };
+  const StateNames names = state_names(each.group, parameter);
+  if (!each.counter.defined()) check_state_names(names);
   place(each.counter, {2}, DType::i64);
   if (!carried_name().empty()) place(each.carried, {}, DType::f64);
-  const StateNames names = state_names(each.group, parameter);
   for (std::size_t k = 0; k < names.size(); ++k) {
     each.nonnegative[k] = is_nonnegative(names[k]);
     const Shape shape = state_shape(parameter, names[k]);

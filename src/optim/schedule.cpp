@@ -25,6 +25,7 @@ double half_cosine(double high, double low, double progress) {
 }  // namespace
 
 double ConstantLR::operator()(double base, std::int64_t step) const {
+  check_length("ConstantLR", iterations);
   return step < iterations ? base * factor : base;
 }
 

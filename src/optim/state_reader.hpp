@@ -51,12 +51,18 @@ class StateReader {
             << shape << ", numbers";
     return {};
   }
-  /// What names that begin with a prefix go on with. They count as taken.
+  /// What names that begin with a prefix go on with, where that has no dot: a parameter's may begin
+  /// so, too. They count as taken.
   std::vector<std::string> take_names(std::string_view prefix) {
     std::vector<std::string> rests;
     auto next = given_.lower_bound(std::string(prefix));
     while (next != given_.end() && next->first.starts_with(prefix)) {
-      rests.push_back(next->first.substr(prefix.size()));
+      std::string rest = next->first.substr(prefix.size());
+      if (rest.find('.') != rest.npos) {
+        ++next;
+        continue;
+      }
+      rests.push_back(std::move(rest));
       next = given_.erase(next);
     }
     return rests;

@@ -405,5 +405,19 @@ TEST(GradScalerOnRanks, OneRankWithAnotherScaleIsRefused) {
                comm::Mismatch);
 }
 
+TEST(GradScaler, AHookMayStepAnotherOptimizer) {
+  Tensor a = ones({1}).set_requires_grad(), b = ones({1}).set_requires_grad();
+  optim::SGD first({a}, {.lr = 0.1}), second({b}, {.lr = 0.1});
+  GradScaler scaler({.init_scale = 4});
+  first.register_step_post_hook([&] { scaler.step(second); });
+  scaler.scale(a.sum() + b.sum()).backward();
+  scaler.step(first);
+  EXPECT_THROW(scaler.step(first), InvalidArgument);  // a second time
+  EXPECT_THROW(scaler.step(second), InvalidArgument);
+  scaler.update();
+  EXPECT_NEAR(a.item(), 0.9, 1e-6);
+  EXPECT_NEAR(b.item(), 0.9, 1e-6);
+}
+
 }  // namespace
 }  // namespace lockstep::amp

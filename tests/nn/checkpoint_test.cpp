@@ -13,6 +13,7 @@
 #include "lockstep/nn/nn.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/runtime/info.hpp"
+#include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "lockstep/train/step_graph.hpp"
 
@@ -301,6 +302,38 @@ TEST(Checkpoint, WorksInCapturedSteps) { expect_captured_steps_to_agree(cpu); }
 TEST(Checkpoint, GpuWorksInCapturedSteps) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device on this machine";
   expect_captured_steps_to_agree(cuda(0));
+}
+
+TEST(Checkpoint, RefusesConstantsThatChangedBeforeBackward) {
+  for (const int how : {0, 1, 2}) {
+    Tensor x = full({1}, 3.0).set_requires_grad(), c = full({1}, 1.0);
+    const auto part = [&](const Tensor& t) {
+      if (how == 0) return square(t * c);
+      return square(t * (how == 1 ? c + 1.0 : sum(c)));  // ops that are not recorded read it
+    };
+    const Tensor y = nn::checkpoint(part, x);
+    no_grad([&] { c.mul_(2.0); });
+    EXPECT_THROW(y.backward(), InvalidArgument) << how;
+  }
+}
+
+TEST(Checkpoint, TakesWhatItsPartMadeTheFirstTimeAlone) {
+  const Tensor x = full({2, 2}, 3.0).set_requires_grad();
+  Tensor table;
+  const auto part = [&](const Tensor& t) {
+    if (!table.defined()) table = tril(ones({2, 2}) + 1.0);
+    return square(t * (table + 1.0));
+  };
+  nn::checkpoint(part, x).sum().backward();
+  EXPECT_EQ(x.grad()[0][1].item(), 6);
+}
+
+TEST(Checkpoint, TakesParametersAsInputs) {
+  const auto layer = nn::make<nn::Linear>(2, 2);
+  nn::checkpoint([](const Tensor& weight) { return square(weight); }, layer->weight)
+      .sum()
+      .backward();
+  EXPECT_TRUE(equal(layer->weight.grad(), layer->weight.detach() * 2));
 }
 
 }  // namespace

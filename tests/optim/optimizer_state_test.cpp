@@ -402,5 +402,58 @@ TEST(Optimizer, TakesEmptyGroupsBesideOthers) {
   EXPECT_THROW(AdamW(AdamW::Groups{{NamedTensors{}}}), InvalidArgument);
 }
 
+TEST(OptimizerState, LetsASchedulerMadeBeforeALoadGoOnFromTheLoadedRate) {
+  const Pair pair;
+  const optim::Schedule halves = optim::ExponentialLR{.gamma = 0.5};
+  AdamW first(pair.named(), {.lr = 0.8});
+  optim::LRScheduler scheduler(first, halves);
+  scheduler.step();
+  AdamW second(pair.named(), {.lr = 0.3});
+  optim::LRScheduler resumed(second, halves);
+  second.load_state_dict(first.state_dict());
+  resumed.set_steps(scheduler.steps());
+  EXPECT_EQ(second.lr(), 0.4);
+}
+
+TEST(OptimizerState, KnowsAParameterByANameLikeThatOfTheKind) {
+  const Pair pair;
+  const NamedTensors named{{"groups.kind.weight", pair.weight}, {"bias", pair.bias}};
+  AdamW first(named), second(named);
+  first.step();
+  second.load_state_dict(first.state_dict());
+  EXPECT_EQ(value_of(second.state_dict(), "groups.kind.weight.step").item(), 1);
+}
+
+/// An optimizer of somebody's own, with states of these names.
+struct Named final : optim::OptimizerWith<optim::SGDOptions> {
+  Named(const optim::ParameterList& parameters, std::vector<std::string_view> states)
+      : OptimizerWith(Groups{{parameters, {}}}), names(std::move(states)) {}
+  optim::StateNames state_names(std::size_t, const Tensor&) const override { return names; }
+  void update(std::size_t, std::span<optim::ParameterState* const> parameters,
+              const optim::StepScalars&) override {
+    const NoGradGuard no_recording;
+    for (optim::ParameterState* each : parameters) {
+      for (std::size_t k = 0; k < names.size(); ++k) each->state[k].add_(each->parameter.grad());
+      each->counter.slice(0, 0, 1).add_(1);
+    }
+  }
+  std::vector<std::string_view> names;
+};
+
+TEST(OptimizerState, OfAnOwnClassHasUpToFourNamesOfItsOwn) {
+  const Pair pair;
+  Named four(pair.named(), {"m", "v", "n", "former"});
+  four.step();
+  const NamedTensors state = four.state_dict();
+  Named again(pair.named(), four.names);
+  again.load_state_dict(state);
+  EXPECT_TRUE(equal(value_of(again.state_dict(), "fc.weight.former"), pair.weight.grad()));
+  for (const auto& names : std::vector<std::vector<std::string_view>>{
+           {"a", "b", "c", "d", "e"}, {"a", "a"}, {"step"}, {"group"}, {"master"}}) {
+    Named refused(pair.named(), names);
+    EXPECT_THROW(refused.step(), InvalidArgument) << names.back();
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -193,6 +193,7 @@ TEST(Schedules, ConstantHoldsAFactorAndThenTheBase) {
 
 TEST(Schedules, RefuseImpossibleLengths) {
   EXPECT_THROW(StepLR{.step_size = 0}(1.0, 0), InvalidArgument);
+  EXPECT_THROW(ConstantLR{.iterations = 0}(1.0, 0), InvalidArgument);
   EXPECT_THROW(CosineAnnealingLR{.iterations = 0}(1.0, 0), InvalidArgument);
   const SequentialLR uneven{.schedules = {ConstantLR{}}, .milestones = {3}};
   EXPECT_THROW(uneven(1.0, 0), InvalidArgument);
@@ -211,6 +212,23 @@ TEST(LRScheduler, SetsTheRatesOfAllGroupsFromTheirOwnBase) {
   scheduler.set_steps(0);
   EXPECT_DOUBLE_EQ(optimizer.lr(1), 0.5);
   EXPECT_THROW(scheduler.set_steps(-1), InvalidArgument);
+  optimizer.set_lr(0.2, 0);
+  scheduler.set_steps(0);
+  EXPECT_DOUBLE_EQ(optimizer.lr(0), 0.1);
+}
+
+TEST(LRScheduler, ChangesNoRateWhereAScheduleFails) {
+  const Tensor a = ones({1}).set_requires_grad(), b = ones({1}).set_requires_grad();
+  SGD optimizer(SGD::Groups{{{a}, {.lr = 0.1}}, {{b}, {.lr = 1.0}}});
+  bool fails = false;
+  const Schedule failing = [&](double base, std::int64_t) {
+    LOCKSTEP_CHECK(!fails, InvalidArgument, "no rate");
+    return base;
+  };
+  LRScheduler scheduler(optimizer, std::vector<Schedule>{ExponentialLR{.gamma = 0.5}, failing});
+  fails = true;
+  EXPECT_THROW(scheduler.step(), InvalidArgument);
+  EXPECT_DOUBLE_EQ(optimizer.lr(0), 0.1);
 }
 
 }  // namespace

@@ -48,5 +48,27 @@ TEST_P(LossScaleContract, AllRanksSkipAStepInWhichOneFindsAnInf) {
   });
 }
 
+// Nothing is exchanged for it, so that no group is asked for.
+TEST_P(LossScaleContract, ShardsAreClippedByTheNormThatUnscalingGave) {
+  run([](Communicator& group) {
+    for (const int stage : {1, 2, 3}) {
+      manual_seed(2);
+      const auto net = nn::make<nn::Linear>(8, 8);
+      net->to(device_of_rank);
+      DistributedDataParallel<nn::Linear> replica(net, share(group), {.zero_stage = stage});
+      optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+      amp::GradScaler scaler({.init_scale = 64, .group = replica.shard_group()});
+      scaler.scale(replica(ones({2, 8}, {.device = device_of_rank})).sum()).backward();
+      const Tensor norm = scaler.unscale_(optimizer);
+      optim::clip_grad_norm_(replica.parameters(), 0.5, {.norm = norm});
+      const Tensor clipped =
+          optim::clip_grad_norm_(replica.parameters(), 100.0, {.group = replica.shard_group()});
+      EXPECT_NEAR(clipped.item(), 0.5, 1e-5) << stage;
+      scaler.step(optimizer);
+      scaler.update();
+    }
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::parallel::testing

@@ -118,6 +118,7 @@ void attach_outputs(std::string_view name, std::span<Tensor> outputs, Backward&&
   const auto node = make_intrusive<Op>(name, std::forward<Backward>(backward), make_edges, shapes,
                                        std::vector<Tensor>(outputs.size()));
   for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!is_floating(outputs[i].dtype())) continue;  // positions, say, have no gradient
     make_recordable(outputs[i], false);
     outputs[i].impl().node = node;
     outputs[i].impl().output_index = static_cast<std::uint32_t>(i);

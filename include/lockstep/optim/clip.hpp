@@ -23,8 +23,8 @@ struct ClipGradNormOptions {
   /// Those of the parameters that all ranks of `group` hold alike, such as norms: counted once.
   std::span<const Tensor> replicated = {};
   /// The norm where it is known, as from amp::GradScaler::unscale_: gradients are not read for it
-  /// then, and `norm_type` does not matter. One f64 element on their device. Undefined: it is taken
-  /// here.
+  /// then, nor exchanged, so that shards (ZeRO) need no group, and `norm_type` does not matter. One
+  /// f64 element on their device. Undefined: it is taken here.
   Tensor norm = {};
   /// Throws where the norm is nan or infinite, before any gradient is scaled by it: this waits for
   /// the device. False: as PyTorch, all gradients become nan or zero then.

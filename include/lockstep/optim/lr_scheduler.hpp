@@ -12,8 +12,8 @@
 namespace lockstep::optim {
 
 /// Sets the learning rate of every group from a schedule, the same for all or one each. Base rates
-/// are those that the groups were given by their options or `set_lr` before (`Optimizer::base_lr`),
-/// also where the optimizer was loaded in the midst of another schedule:
+/// are those that the groups were last given by their options, `set_lr` or a load
+/// (`Optimizer::base_lr`), also where the optimizer was loaded in the midst of another schedule:
 ///
 ///     optim::LRScheduler scheduler(optimizer, optim::SequentialLR{
 ///         {optim::LinearLR{.iterations = 100}, optim::CosineAnnealingLR{.iterations = 900}},
@@ -38,7 +38,6 @@ class LRScheduler {
  private:
   Optimizer& optimizer_;
   std::vector<Schedule> schedules_;  // of each group
-  std::vector<double> base_;
   std::int64_t steps_ = 0;
 };
 

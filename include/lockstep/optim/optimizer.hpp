@@ -39,9 +39,9 @@ struct ParameterState {
   /// Updates so far, i64, counted on the device, and a number that its kernels keep beside it;
   /// undefined until the first step.
   Tensor counter;
-  std::array<Tensor, 3> state;   ///< what the optimizer remembers; undefined until the first step
-  std::array<Tensor, 3> scales;  ///< of states in 8 bits; else undefined
-  std::array<bool, 3> nonnegative = {};  ///< states whose elements are never below 0
+  std::array<Tensor, 4> state;   ///< what the optimizer remembers; undefined until the first step
+  std::array<Tensor, 4> scales;  ///< of states in 8 bits; else undefined
+  std::array<bool, 4> nonnegative = {};  ///< states whose elements are never below 0
   Tensor carried;  ///< f64, what it remembers of the whole parameter; undefined where it does not
   Tensor master;   ///< f32 value that the parameter is rounded from; undefined where it has none
   /// The parameter's value stamp after the last update: others may have written since.
@@ -201,6 +201,7 @@ class Optimizer {
   bool has_shards() const;
   void prepare(ParameterState& each, bool reads_only = false) const;
   void check_formats(const ParameterState& each) const;
+  void check_state_names(const StateNames& names) const;
   void check_unused(const ParameterState& each) const;
   const std::string& kind() const;
   void begin_update(const Changed& changed, const std::string& scaling);
