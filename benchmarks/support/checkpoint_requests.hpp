@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -40,7 +41,7 @@ class CheckpointRequests {
         training_(group_, sizes),
         share_(static_cast<std::size_t>(sizes.state_megabytes() * 1e6 / session.size())),
         from_(share_, std::byte{1}),
-        to_(share_, std::byte{2}),
+        to_(std::max(share_, 2 * chunk_bytes), std::byte{2}),
         // What is read back would be read beside the peer's turns; `beside` has it.
         checkpoints_(checkpoints_folder(), group_, {.keep_last = 1, .read_back = false}) {
     training_.add_to(checkpoints_);
@@ -108,6 +109,7 @@ class CheckpointRequests {
       call = seconds([&] { checkpoints_.save(++step_); });
       if (!checkpoints_.wait()) throw Error(checkpoints_.error());
     });
+    newest_ = checkpoints_folder() / ("step-" + std::to_string(step_));
     wait_until_deleted(checkpoints_folder());
     return {{"seconds", whole}, {"call", largest(world_, call)}};
   }
@@ -124,12 +126,8 @@ class CheckpointRequests {
     while (is_left()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
-  std::filesystem::path newest() const {
-    return checkpoints_folder() / ("step-" + std::to_string(step_));
-  }
-
   void drop_cache() const {
-    for (const auto& file : std::filesystem::directory_iterator(newest()))
+    for (const auto& file : std::filesystem::directory_iterator(newest_))
       if (file.path().extension() == ".safetensors") {
         const checkpoint::FileReader reader(file.path());
         reader.drop_cache(0, reader.size());
@@ -141,9 +139,9 @@ class CheckpointRequests {
     drop_cache();
     double disk = 0;
     const double memory =
-        memory_of([&] { disk = slowest(world_, [&] { checkpoints_.load(newest()); }); });
+        memory_of([&] { disk = slowest(world_, [&] { checkpoints_.load(newest_); }); });
     read_part(false);  // loads from the disk go past the page cache
-    const double cached = slowest(world_, [&] { checkpoints_.load(newest()); });
+    const double cached = slowest(world_, [&] { checkpoints_.load(newest_); });
     return {{"seconds", disk}, {"cached", cached}, {"memory_mb", memory}};
   }
 
@@ -151,10 +149,10 @@ class CheckpointRequests {
   /// one leaves the checksums out. Into memory that is there: that takes the least time beside
   /// them.
   double read_part(bool with_checksums) {
-    const checkpoint::Manifest manifest = checkpoint::read_manifest(newest());
+    const checkpoint::Manifest manifest = checkpoint::read_manifest(newest_);
     std::vector<checkpoint::FileRecord> files;
     for (const char* stem : {"model", "optimizer"}) {
-      const auto contents = checkpoint::read_stem(newest(), manifest, stem);
+      const auto contents = checkpoint::read_stem(newest_, manifest, stem);
       files.insert(files.end(), contents.files.begin(), contents.files.end());
     }
     std::vector<std::uint64_t> sizes;
@@ -162,9 +160,9 @@ class CheckpointRequests {
     const auto parts = checkpoint::equal_parts(sizes, world_.rank(), world_.size());
     return slowest(world_, [&] {
       for (std::size_t i = 0; i < files.size(); ++i) {
-        const checkpoint::FileReader reader(newest() / files[i].name);
+        const checkpoint::FileReader reader(newest_ / files[i].name);
         for (std::uint64_t at = parts[i].first; at < parts[i].second; at += chunk_bytes) {
-          const std::size_t place = (at - parts[i].first) % (share_ - chunk_bytes);
+          const std::size_t place = (at - parts[i].first) % (to_.size() - chunk_bytes);
           const auto chunk = std::span(to_).subspan(
               place, std::min<std::size_t>(chunk_bytes, parts[i].second - at));
           reader.read(at, chunk);
@@ -247,7 +245,8 @@ class CheckpointRequests {
   std::size_t share_;  // in bytes
   std::vector<std::byte> from_, to_;
   checkpoint::Manager checkpoints_;
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0;         // of the last save into any folder
+  std::filesystem::path newest_;  // what `save` saved last
   std::uint32_t checksum_ = 0;
 };
 

@@ -89,6 +89,14 @@ if(LOCKSTEP_WITH_MPI AND LOCKSTEP_BUILD_BENCHMARKS)
     LABELS mpi TIMEOUT ${test_timeout} PROCESSORS 2 ENVIRONMENT "${lockstep_without_gpu}")
 endif()
 
+if(LOCKSTEP_BUILD_BENCHMARKS)
+  add_test(NAME CheckpointBenchmark.AnswersEachRequest
+           COMMAND "${CMAKE_CURRENT_LIST_DIR}/checkpoint_requests_test.sh"
+                   $<TARGET_FILE:benchmark_checkpoint>)
+  set_tests_properties(CheckpointBenchmark.AnswersEachRequest PROPERTIES
+    LABELS cpu TIMEOUT ${test_timeout} ENVIRONMENT "${lockstep_without_gpu}")
+endif()
+
 # The recipes of docs/extending.md, carried out on a copy of the tree, which is built.
 add_test(NAME Recipes.WorkAsDocumented COMMAND "${Python3_EXECUTABLE}" "${scripts}/recipes.py")
 set_tests_properties(Recipes.WorkAsDocumented PROPERTIES

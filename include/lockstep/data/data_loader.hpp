@@ -105,7 +105,8 @@ class DataLoader {
   const D& dataset() const { return dataset_; }
 
   /// Where to go on after the batch that was handed out last: save it with a checkpoint. A batch
-  /// whose fetch threw comes after it. The same on all ranks that were handed as many batches.
+  /// whose fetch threw comes after it. The same on all ranks that were handed as many batches, but
+  /// for those of a DistributedSampler with Remainder::uneven, whose epochs differ in length.
   LoaderState state() const {
     LoaderState state{.seed = seed_};
     if (handed_out_ < batches_.size(start_)) {
@@ -153,10 +154,11 @@ class DataLoader {
     if (state.seed) seed_ = state.seed;
     go_to(state.epoch, state.samples);
   }
-  /// Ends a loop that is under way or was left early. The next one begins the next epoch, unless a
-  /// state is loaded.
+  /// Ends a loop that is under way or was left early, whose batch is gone then, as are those that
+  /// were prepared ahead. The next one begins the next epoch, unless a state is loaded.
   void stop() {
     if (pipeline_) pipeline_->stop();
+    for (Prepared& each : slots_) each = {};
     current_.reset();
     in_epoch_ = false;
   }

@@ -8,7 +8,8 @@
 namespace lockstep::data {
 
 /// What of a job's samples a loader hands out. All but `rank` must be alike on ranks that share
-/// them out, which train::agree_on_samples makes sure of.
+/// them out, which train::agree_on_samples makes sure of. What a DistributedSampler does with the
+/// samples that fill no round (Remainder) is not in it: DistributedSampler::signature tells.
 struct LoaderShare {
   std::uint64_t dataset = 0;  ///< signature of the data set; 0 where it has none
   std::int64_t size = 0;      ///< of the data set

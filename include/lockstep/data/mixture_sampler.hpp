@@ -40,8 +40,10 @@ struct MixtureOptions {
 /// Mixes the data sets of a ConcatDataset. Of any number of samples since its weights began to hold
 /// a source has the share that its weight says, rounded up or down, and the sources alternate
 /// as evenly as that asks. Each source is walked pass by pass, every sample once a pass, whatever
-/// the mixture's epochs: an epoch goes on where the one before ended. Everything is computed from
-/// the number of samples so far, so that a run goes on anywhere at once.
+/// the mixture's epochs: an epoch goes on where the one before ended. (A loader's `drop_last`
+/// leaves out what fills no batch of an epoch; an `epoch_size` that batches divide has none.)
+/// Everything is computed from the number of samples so far, so that a run goes on anywhere at
+/// once.
 ///
 /// The weights are carried out exactly: that is why they are whole numbers. Positions are given to
 /// sources in a period as long as the sum of the weights without their common factors, in which
