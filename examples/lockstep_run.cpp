@@ -115,7 +115,9 @@ run::SupervisorOptions checked_options(CLI::App& app, Options& o) {
   for (std::string word; words >> word;) s.hosts.launcher.push_back(word);
   if (s.hosts.launcher.empty()) refuse("--launcher is empty; give ssh");
   for (const std::string& name : s.pass)
-    if (name.find('=') == name.npos && !std::getenv(name.c_str()))
+    if (name.empty() || name[0] == '=')
+      refuse("-x ", name, " names no variable");
+    else if (name.find('=') == name.npos && !std::getenv(name.c_str()))
       std::cerr << "lockstep_run: -x " << name << ": there is no such variable here to pass\n";
   s.hosts.probe = std::chrono::seconds(o.probe);
   s.host_wait = std::chrono::seconds(o.host_wait);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <ranges>
 #include <span>
 #include <string_view>
 
@@ -65,8 +66,10 @@ std::vector<std::string> environment_with(const std::vector<std::string>& variab
 }
 
 void pass_variables(std::vector<std::string>& variables, const std::vector<std::string>& asked) {
-  for (const std::string& each : asked)
-    if (each.find('=') != each.npos && !is_set(variables, name_of(each))) variables.push_back(each);
+  for (const std::string& each : std::views::reverse(asked))  // of two the last counts
+    if (each.find('=') != each.npos && !is_of_another_run(name_of(each)) &&
+        !is_set(variables, name_of(each)))
+      variables.push_back(each);
   for (char** entry = environ; *entry; ++entry) {
     const std::string_view name = name_of(*entry);
     if (is_of_another_run(name) || is_set(variables, name)) continue;

@@ -47,12 +47,23 @@ struct ByteLine {
   }
 };
 
-/// The positions of bytes by their number: parts of the line are counted, and then each part knows
+/// The positions of bytes by their number, by one thread.
+template <bool truth>
+void count_few_bytes(const ByteLine<truth>& line, std::int64_t n, std::int64_t* out,
+                     std::int64_t stride) {
+  std::array<std::int64_t, ByteLine<truth>::numbers + 1> place{};
+  for (std::int64_t i = 0; i < n; ++i) ++place[line[i] + 1];
+  for (std::size_t b = 1; b < place.size(); ++b) place[b] += place[b - 1];
+  for (std::int64_t i = 0; i < n; ++i) out[place[line[i]]++ * stride] = i;
+}
+
+/// The same of a long line: parts of the line are counted, and then each part knows
 /// where its own positions go.
 template <bool truth>
 void count_bytes(const ByteLine<truth>& line, std::int64_t n, std::int64_t* out,
                  std::int64_t stride) {
   using Places = std::array<std::int64_t, ByteLine<truth>::numbers>;
+  if (n <= bytes_of_part) return count_few_bytes(line, n, out, stride);
   const std::int64_t parts = (n + bytes_of_part - 1) / bytes_of_part;
   std::vector<Places> places(static_cast<std::size_t>(parts));
   const auto for_each_part = [&](const auto& visit) {

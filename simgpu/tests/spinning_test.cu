@@ -150,5 +150,28 @@ TEST(Spinning, IsToldOfBlocksThatDoNotFitAtOnce) {
       << findings.text();
 }
 
+__global__ void signal_behind_a_vote(int* flag, int* out) {
+  if (threadIdx.x < 16) {
+    const unsigned together = __activemask();
+    out[threadIdx.x] = __popc(together);
+    __threadfence();
+    if (threadIdx.x == 0) atomicExch(flag, 1);
+  } else {
+    while (atomicAdd(flag, 0) == 0) {
+    }
+    out[threadIdx.x] = 1;
+  }
+}
+
+// Who asks for the lanes beside it does not keep others waiting.
+TEST(Spinning, WaitsForLanesThatAskWhichAreBesideThem) {
+  const testing::Findings findings;
+  const DeviceArray<int> flag(std::vector<int>(1)), out(std::vector<int>(32));
+  ASSERT_EQ(run(1, 32, 0, signal_behind_a_vote, flag.data(), out.data()), cudaSuccess);
+  EXPECT_EQ(out.download()[3], 16);
+  EXPECT_EQ(out.download()[20], 1);
+  EXPECT_EQ(findings.text(), "");
+}
+
 }  // namespace
 }  // namespace simgpu::test

@@ -59,10 +59,9 @@ void throw_unlike(const OpDescriptor& op, const Tensor& first, const Tensor& oth
                  other.dtype(), "; convert one with to(dtype)");
 }
 
-void note_operands(const OpDescriptor& op, std::span<const Tensor* const> operands,
-                   bool is_recorded) {
+void note_operands(const OpDescriptor& op, std::span<const Tensor* const> operands) {
   for (const Tensor* const operand : operands)
-    if (operand->defined()) thread_modes.recomputation->note_use(op.name, *operand, is_recorded);
+    if (operand->defined()) thread_modes.recomputation->note_use(op.name, *operand);
 }
 
 void note_reads(const OpDescriptor& op, std::span<const Tensor* const> operands) {
@@ -87,8 +86,7 @@ OpListCall::OpListCall(const OpDescriptor& op, std::span<const Tensor> operands)
   LOCKSTEP_CHECK(!operands.empty(), InvalidArgument, op.name, ": the list of tensors is empty");
   for (const Tensor& operand : operands) operands_.push_back(&operand);
   recording_ = recording_any(operands);
-  if (thread_modes.recomputation && thread_modes.grad)
-    detail::note_operands(op, operands_, recording_);
+  if (thread_modes.recomputation && recording_) detail::note_operands(op, operands_);
   if (thread_modes.noting_reads) detail::note_reads(op, operands_);
   if (thread_modes.autocast) {
     casts_.resize(operands.size());

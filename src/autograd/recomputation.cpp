@@ -1,6 +1,5 @@
 #include "lockstep/autograd/recomputation.hpp"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -107,40 +106,21 @@ void Recomputation::add(Tensor& saved, std::uint64_t& stamp) {
   stamp = SavedTensor::left_to_recomputation;
 }
 
-namespace {
-
-[[noreturn]] void throw_changed(std::string_view op, const std::string& what) {
-  LOCKSTEP_THROW(InvalidArgument, "backward of ", Engine::running_op(), ": a tensor", what,
-                 " that ", op,
+void Recomputation::note_use(std::string_view op, const Tensor& operand) {
+  const TensorImpl& read = operand.impl();
+  const std::uint64_t stamp = read.storage->holds_gradient() ? any_stamp : read.value_stamp();
+  if (!running_) {
+    uses_.push_back(stamp);
+    if (within_) within_->note_use(op, operand);
+    return;
+  }
+  const std::size_t use = next_use_++;
+  if (use >= uses_.size() || uses_[use] == any_stamp) return;
+  LOCKSTEP_CHECK(uses_[use] == stamp, InvalidArgument, "backward of ", Engine::running_op(),
+                 ": a tensor of shape ", read.shape, " that ", op,
                  " reads in a part of the forward that runs again for it (see nn::checkpoint) was "
                  "changed in place, or its array exchanged, after the forward; clone() it before "
                  "the change");
-}
-
-}  // namespace
-
-void Recomputation::note_use(std::string_view op, const Tensor& operand, bool is_recorded) {
-  const TensorImpl& read = operand.impl();
-  const std::uint64_t stamp = read.storage->holds_gradient() ? any_stamp : read.value_stamp();
-  if (!is_recorded) (running_ ? other_uses_again_ : other_uses_).push_back({stamp, op});
-  if (!running_) {
-    if (is_recorded) uses_.push_back(stamp);
-    if (within_) within_->note_use(op, operand, is_recorded);
-    return;
-  }
-  if (!is_recorded) return;
-  const std::size_t use = next_use_++;
-  if (use >= uses_.size() || uses_[use] == any_stamp) return;
-  if (uses_[use] != stamp) throw_changed(op, lockstep::detail::concat(" of shape ", read.shape));
-}
-
-void Recomputation::check_other_uses() const {
-  if (!std::ranges::equal(other_uses_, other_uses_again_, {}, &OtherUse::op, &OtherUse::op)) return;
-  for (std::size_t i = 0; i < other_uses_.size(); ++i) {
-    const auto before = other_uses_[i].stamp, now = other_uses_again_[i].stamp;
-    if (before != now && before != any_stamp && now != any_stamp)
-      throw_changed(other_uses_[i].op, "");
-  }
 }
 
 const Tensor& Recomputation::value_of(const Tensor& placeholder) {
@@ -172,13 +152,9 @@ void Recomputation::run() {
   running_ = true;
   const RecordGuard record(*this);
   next_ = next_use_ = 0;
-  other_uses_again_.clear();
   values_.assign(slots_.size(), SavedTensor());
   again_();
-  if (next_ == slots_.size()) {
-    check_other_uses();
-    return;
-  }
+  if (next_ == slots_.size()) return;
   values_.clear();
   LOCKSTEP_THROW(InvalidArgument, "backward of ", Engine::running_op(),
                  ": a part of the forward that was run again for it saved ", next_,

@@ -340,9 +340,7 @@ void Manager::add(std::string name, ValueState state) {
 
 bool Manager::has_tensors() const noexcept { return !state_->registry.tensors.empty(); }
 
-bool Manager::has_state(std::string_view name, const void* object) const {
-  return state_->registry.has(name, object);
-}
+bool Manager::has(std::string_view name) const noexcept { return state_->registry.has(name); }
 
 void Manager::save(std::int64_t step, std::optional<double> metric) {
   State& state = *state_;

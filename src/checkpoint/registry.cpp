@@ -15,9 +15,12 @@ void Registry::check_name(const std::string& name) const {
   });
   LOCKSTEP_CHECK(is_plain, InvalidArgument, io::in_quotes(name),
                  " names files of a checkpoint; use letters a to z, digits and _");
+  LOCKSTEP_CHECK(!has(name), InvalidArgument, "a checkpoint has ", io::in_quotes(name), " already");
+}
+
+bool Registry::has(std::string_view name) const noexcept {
   const auto is_it = [&](const auto& each) { return each.first == name; };
-  LOCKSTEP_CHECK(std::ranges::none_of(tensors, is_it) && std::ranges::none_of(values, is_it),
-                 InvalidArgument, "a checkpoint has ", io::in_quotes(name), " already");
+  return std::ranges::any_of(tensors, is_it) || std::ranges::any_of(values, is_it);
 }
 
 std::string Registry::names(bool with_told) const {
@@ -37,13 +40,6 @@ bool Registry::may_have_more() const {
 bool Registry::has_more() const {
   return std::ranges::any_of(
       tensors, [](const auto& each) { return each.second.has_more && each.second.has_more(); });
-}
-
-bool Registry::has(std::string_view name, const void* object) const {
-  const auto is_it = [&](const auto& each) {
-    return each.second.object ? each.second.object == object : each.first == name;
-  };
-  return std::ranges::any_of(tensors, is_it) || std::ranges::any_of(values, is_it);
 }
 
 void Registry::add(std::string name, TensorState state) {

@@ -22,8 +22,8 @@ struct Registry {
   /// Whether any state of this rank may have more; and whether one has.
   bool may_have_more() const;
   bool has_more() const;
-  /// Whether that object's state is there, or one of that name that does not tell whose it is.
-  bool has(std::string_view name, const void* object) const;
+  /// Whether something of that name is there.
+  bool has(std::string_view name) const noexcept;
   /// Adds something. @throws InvalidArgument for a name that is taken or no name of a file.
   void add(std::string name, TensorState state);
   void add(std::string name, ValueState state);

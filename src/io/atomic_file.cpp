@@ -121,12 +121,21 @@ void AtomicFile::write_through(std::span<const std::byte> bytes) {
   }
 }
 
-void AtomicFile::commit() {
+void AtomicFile::finish() {
   check_open();
   raise_background_failure();  // what was written may be garbage, and the old file is not
   flush();
+  buffer_ = {};
   if (file_calls.fsync(descriptor_) != 0) fail("fsync");
   if (file_calls.close(std::exchange(descriptor_, -1)) != 0) fail("close");
+  finished_ = true;
+}
+
+void AtomicFile::commit() {
+  if (!std::exchange(finished_, false)) {
+    finish();
+    finished_ = false;
+  }
   if (file_calls.rename(temporary_.c_str(), target_.c_str()) != 0)
     throw FileError("rename", target_, errno);
   committed_ = true;

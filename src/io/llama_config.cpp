@@ -13,8 +13,8 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 /// The settings of rotary frequencies: transformers 5 has them together, 4 has the base beside.
 void read_rope(const ConfigFile& file, LlamaConfig& config) {
   const auto together = file.object("rope_parameters"), scaling = file.object("rope_scaling");
-  LOCKSTEP_CHECK(!together || !scaling, Unsupported, file.name,
-                 ": both 'rope_parameters' and 'rope_scaling' are there; leave one of them");
+  LOCKSTEP_CHECK(!together || !scaling || together->values == scaling->values, Unsupported,
+                 file.name, ": 'rope_parameters' and 'rope_scaling' differ; leave one of them");
   const auto rope = together ? together : scaling;
   // Beside the settings as in them; twice, if they agree.
   for (const char* key : {"rope_theta", "original_max_position_embeddings"})

@@ -150,16 +150,21 @@ void save_sharded_safetensors(const fs::path& folder, std::span<const Named> ten
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string file = shard_name(i + 1, shards.size());
     write_safetensors(files.emplace_back(folder / file), shards[i], metadata);
+    files.back().finish();  // so that any number needs no descriptors
     for (const auto& [name, tensor] : shards[i]) {
       weight_map[name] = file;
       total += bytes_of(tensor);
     }
   }
-  // From here on an earlier save's shards go: without an index nobody takes them for a model's.
-  remove_file(folder / index_name("model"));
+  const nlohmann::ordered_json contents{{"metadata", {{"total_size", total}}},
+                                        {"weight_map", std::move(weight_map)}};
+  AtomicFile index(folder / index_name("model"));
+  index.write(contents.dump(2) + "\n");
+  index.finish();
+  // From here on an earlier save's shards go: without its index nobody takes them for a model's.
+  remove_file(fs::weakly_canonical(folder / index_name("model")));
   for (AtomicFile& file : files) file.commit();
-  write_json(folder / index_name("model"),
-             {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(weight_map)}});
+  index.commit();
   remove_file(folder / single_name("model"));
 }
 

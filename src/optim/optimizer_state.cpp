@@ -137,6 +137,7 @@ NamedTensors Optimizer::saved_state(bool is_even) const {
   for (std::size_t i = 0; i < states_.size(); ++i) {
     ParameterState each = states_[i];
     const std::string key = key_of(i);
+    check_state_names(state_names(each.group, each.parameter));
     state.emplace_back(key + "group", saved_integer(static_cast<std::int64_t>(each.group)));
     const std::int64_t steps =
         each.counter.defined() ? static_cast<std::int64_t>(each.counter.slice(0, 0, 1).item()) : 0;
@@ -202,6 +203,7 @@ std::vector<ParameterState> Optimizer::read_states(StateReader& reader) {
     set_named_options(options, group);
   }
   for (const ParameterState& each : states_) {
+    check_state_names(state_names(each.group, each.parameter));
     for (const Tensor& state : each.state) reader.may_overwrite(state);
     reader.may_overwrite(each.carried);
     reader.may_overwrite(each.master);

@@ -97,6 +97,17 @@ bool Loop::State::may_save(const Loop& loop) {
   return finds_losses_finite();
 }
 
+/// A step's, where other tensors were added in its place, or beside it.
+void Loop::warn_of_states_left_out() {
+  if (!checkpoints() || group().rank() != 0) return;
+  for (const char* const name : {"model", "optimizer"})
+    if (!checkpoints()->has(name))
+      LOCKSTEP_LOG(warning, "the checkpoints of ", state_->options.checkpoint_dir.string(),
+                   " keep no \"", name,
+                   "\": of the step only what was added under other names; call loop.add(step) "
+                   "before run(), or add it yourself");
+}
+
 void Loop::State::resume(const Loop& loop, std::int64_t epoch_steps) {
   progress.set_length(options, epoch_steps);
   if (!checkpoints) return;

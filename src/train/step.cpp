@@ -9,6 +9,7 @@
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/nn/batch_norm.hpp"
+#include "lockstep/observe/log.hpp"
 #include "lockstep/observe/trace_range.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -110,12 +111,26 @@ void set_weight(WeightedLoss& loss, std::int64_t rows) {
     *weight = weight->detach().reshape({}).to(DType::f64);
 }
 
-/// @throws InvalidArgument unless a batch can be taken apart, or counts by its rows.
-void check_rows(std::span<const Tensor> inputs, std::string_view user, std::string_view advice) {
+/// @throws InvalidArgument unless a batch can be taken apart.
+void check_rows(std::span<const Tensor> inputs) {
   for (std::size_t i = 1; i < inputs.size(); ++i)
     LOCKSTEP_CHECK(inputs[i].dim() > 0 && inputs[i].size(0) == inputs[0].size(0), InvalidArgument,
-                   user, " takes inputs with as many rows each; the first has shape ",
-                   inputs[0].shape(), ", number ", i + 1, " ", inputs[i].shape(), advice);
+                   "a step in micro-batches takes inputs with as many rows each; the first has ",
+                   "shape ", inputs[0].shape(), ", number ", i + 1, " ", inputs[i].shape());
+}
+
+/// Ranks whose losses have no weights count by the rows of their first tensors, which may not be
+/// what the loss is a mean over. @return whether it said so.
+bool warn_of_rows(std::span<const Tensor> inputs) {
+  for (std::size_t i = 1; i < inputs.size(); ++i) {
+    if (inputs[i].dim() == 0 || inputs[i].size(0) == inputs[0].size(0)) continue;
+    LOCKSTEP_LOG(warning, "a step's loss counts by the ", inputs[0].size(0),
+                 " rows of the first of its tensors, and number ", i + 1, " has ",
+                 inputs[i].size(0),
+                 ": if it is a mean over something else, return a train::WeightedLoss");
+    return true;
+  }
+  return false;
 }
 
 /// For a rank that has no rows itself. @param all how many all ranks have.
@@ -247,7 +262,7 @@ Step::OwnLoss Step::accumulate_gradients(std::span<const Tensor> inputs) {
   LOCKSTEP_CHECK(rows > 0 || replicas() > 1, InvalidArgument, "a step's batch has shape ",
                  inputs[0].shape(), ": a step needs a row at least, on one of its ranks");
   const Parts parts = parts_of(rows);
-  if (parts.count > 1) check_rows(inputs, "a step in micro-batches", "");
+  if (parts.count > 1) check_rows(inputs);
   MeanOfParts mean;
   std::optional<std::size_t> kind;
   for (std::int64_t i = 0; i < parts.count; ++i) {
@@ -260,9 +275,8 @@ Step::OwnLoss Step::accumulate_gradients(std::span<const Tensor> inputs) {
                    "the losses of a batch's parts have weights of several kinds; give all of them "
                    "a number, a tensor, or none");
     kind = part.weight.index();
-    if (part.weight.index() == 0 && replicas() > 1)
-      check_rows(inputs, "a loss that counts by rows, on several ranks,",
-                 "; return a train::WeightedLoss, which says how much it counts");
+    if (part.weight.index() == 0 && replicas() > 1 && !is_warned_)
+      is_warned_ = warn_of_rows(inputs);
     set_weight(part, end - begin);
     const Tensor scaled = part.loss.defined() ? scaler_.scale(part.loss) : part.loss;
     if (const auto* number = std::get_if<double>(&part.weight))
@@ -308,14 +322,12 @@ std::vector<Tensor> Step::mean_over_ranks(const OwnLoss& own) const {
 }
 
 void Step::add_to(checkpoint::Manager& checkpoints) const {
-  const auto add = [&](const char* name, auto& object, auto&... replica) {
-    if (!checkpoints.has(name, object)) checkpoints.add(name, object, replica...);
-  };
-  add("model", module_, replica_);
-  add("optimizer", optimizer_, replica_);
-  if (options_.scheduler) add("scheduler", *options_.scheduler);
-  if (options_.scaler) add("scaler", *options_.scaler, replica_);
-  if (options_.average) add("average", *options_.average, replica_);
+  checkpoints.add("model", checkpoint::state_of(module_, replica_));
+  checkpoints.add("optimizer", checkpoint::state_of(optimizer_, replica_));
+  if (options_.scheduler) checkpoints.add("scheduler", *options_.scheduler);
+  if (options_.scaler) checkpoints.add("scaler", checkpoint::state_of(*options_.scaler, replica_));
+  if (options_.average)
+    checkpoints.add("average", checkpoint::state_of(*options_.average, replica_));
 }
 
 Step::EvaluationScope::EvaluationScope(Step& step)

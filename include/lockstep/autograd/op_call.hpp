@@ -46,8 +46,7 @@ void cast_operands(const OpDescriptor& op, std::span<const Tensor*> operands,
                    std::span<Tensor> casts);
 
 /// Tells the part of the forward that is recorded, or runs again, what an op of it reads.
-void note_operands(const OpDescriptor& op, std::span<const Tensor* const> operands,
-                   bool is_recorded);
+void note_operands(const OpDescriptor& op, std::span<const Tensor* const> operands);
 
 /// Tells the StepGraph that rehearses a step what an op of it reads.
 void note_reads(const OpDescriptor& op, std::span<const Tensor* const> operands);
@@ -88,8 +87,8 @@ class OpCall {
     if (thread_modes.autocast) [[unlikely]]
       detail::cast_operands(op, operands_, casts_);
     detail::check_operands(op, operands_);
-    if (thread_modes.recomputation && thread_modes.grad) [[unlikely]]
-      detail::note_operands(op, given_, recording_);
+    if (thread_modes.recomputation && recording_) [[unlikely]]
+      detail::note_operands(op, given_);
     if (thread_modes.noting_reads) [[unlikely]]
       detail::note_reads(op, given_);
   }

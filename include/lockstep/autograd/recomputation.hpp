@@ -26,8 +26,8 @@ namespace lockstep::autograd {
 /// that saved it. The graph is that of the first run, so gradients, hooks and the order in which
 /// parameters become final are as without it. Parameters are kept as they are.
 ///
-/// Of whatever else its ops read it keeps no handle, but what tells a change: the numbers of
-/// writes, in the order of the ops, are the same in each run.
+/// Of whatever else its recorded ops read it keeps no handle, but what tells a change: the numbers
+/// of writes, in the order of the ops, are the same in each run.
 ///
 /// Belongs to the thread of its graph, as nodes do.
 class Recomputation final : public RefCounted {
@@ -55,10 +55,9 @@ class Recomputation final : public RefCounted {
   static bool is_running() noexcept;
   /// True while the calling thread records or runs a part.
   static bool is_open() noexcept;
-  /// An op of the part reads a tensor. @throws InvalidArgument in a later run, if it was changed
-  /// since the first: at once of a recorded op, else at the end, unless other such ops ran than in
-  /// the first, as where a module keeps what it has made there.
-  void note_use(std::string_view op, const Tensor& operand, bool is_recorded);
+  /// A recorded op of the part reads a tensor. @throws InvalidArgument in a later run, if it was
+  /// changed since the first.
+  void note_use(std::string_view op, const Tensor& operand);
 
  private:
   friend class SavedTensor;
@@ -71,13 +70,6 @@ class Recomputation final : public RefCounted {
   static const Tensor& value_of(const Tensor& placeholder);
   const Tensor& value(std::size_t index);
   void run();
-  void check_other_uses() const;
-
-  /// A tensor that an op without a record reads.
-  struct OtherUse {
-    std::uint64_t stamp;
-    std::string_view op;
-  };
 
   std::function<void()> again_;
   RandomPosition random_;
@@ -85,10 +77,9 @@ class Recomputation final : public RefCounted {
   PlaceId place_;
   std::vector<Slot*> slots_;         // of each SavedTensor; null: kept, or gone
   std::vector<SavedTensor> values_;  // of the last run
-  std::vector<std::uint64_t> uses_;  // of recorded ops' `note_use`s: the value stamps
-  std::vector<OtherUse> other_uses_, other_uses_again_;  // of others', in the first run and now
-  std::size_t next_ = 0;                                 // of the SavedTensors of this run
-  std::size_t next_use_ = 0;                             // of its uses
+  std::vector<std::uint64_t> uses_;  // of each `note_use`: the value stamp
+  std::size_t next_ = 0;             // of the SavedTensors of this run
+  std::size_t next_use_ = 0;         // of its uses
   Recomputation* within_ = nullptr;  // the part, recorded or run, in which this one is recorded
   bool running_ = false;
 };

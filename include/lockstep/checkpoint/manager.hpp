@@ -100,22 +100,16 @@ class Manager {
 
   /// An object that `state_of` knows (states.hpp, or a function of one's own beside its class), or
   /// a variable; with a replica behind it where ranks share out its state. It must live as long.
-  template <class T, class... R>
-  void add(std::string name, T& object, R&... replica) {
-    auto state = state_of(object, replica...);
-    if (!state.object) state.object = object_of(object);
-    add(std::move(name), std::move(state));
+  template <class... T>
+  void add(std::string name, T&... objects) {
+    add(std::move(name), state_of(objects...));
   }
   void add(std::string name, TensorState state);
   void add(std::string name, ValueState state);
   /// Whether any state in tensors was added, such as a model.
   bool has_tensors() const noexcept;
-  /// Whether an object's state was added, under any name, or a state of that name which does not
-  /// tell whose it is.
-  template <class T>
-  bool has(std::string_view name, T& object) const {
-    return has_state(name, object_of(object));
-  }
+  /// Whether a state of that name was added.
+  bool has(std::string_view name) const noexcept;
   /// @}
 
   /// Saves all states as they are now, as the checkpoint of a step: the number of steps made, as a
@@ -176,7 +170,6 @@ class Manager {
   const LoadReport& load_report() const noexcept;
 
  private:
-  bool has_state(std::string_view name, const void* object) const;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -59,8 +59,6 @@ struct TensorState {
   /// What must be the same on all ranks, in words behind its name: " after 3 updates". A save on
   /// ranks that say otherwise is refused on all. Asks no device.
   std::function<std::string()> told = {};
-  /// Whose state it is, for Manager::has; `Manager::add` of an object knows.
-  const void* object = nullptr;
 };
 
 /// What a load took over.
@@ -81,7 +79,6 @@ struct ValueState {
   /// place of `load`, with the values of rank 0. Where ranks had it alike when it was saved, or
   /// have it alike now and had not, `load` gets those of rank 0.
   std::function<void(const Values& of_rank_0)> load_on_new_rank = {};
-  const void* object = nullptr;  ///< as TensorState::object
 };
 
 }  // namespace lockstep::checkpoint

@@ -2,10 +2,8 @@
 
 #include <concepts>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
-#include <type_traits>
 
 #include "lockstep/checkpoint/state.hpp"
 #include "lockstep/nn/module_ptr.hpp"
@@ -38,21 +36,6 @@ class PowerSgd;
 }  // namespace lockstep
 
 namespace lockstep::checkpoint {
-
-/// What tells an object from others: of a handle or a replica, its module.
-template <class T>
-const void* object_of(T& object) {
-  if constexpr (requires { object.module(); })
-    return object_of(object.module());
-  else if constexpr (std::is_polymorphic_v<T>)
-    return dynamic_cast<const void*>(std::addressof(object));
-  else
-    return std::addressof(object);
-}
-template <class M>
-const void* object_of(nn::ModulePtr<M>& module) {
-  return object_of(*module);
-}
 
 /// Parameters and persistent buffers under their names: Hugging Face's where the module has those.
 /// They must be alike on all ranks.

@@ -30,6 +30,9 @@ class AtomicFile {
   void write(std::span<const std::byte> bytes);
   /// Appends text. @throws FileError.
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  /// Writes out all that is buffered, makes it durable and closes the temporary file: nothing but a
+  /// commit can follow. @throws as write.
+  void finish();
   /// Makes the contents durable under the target's name. When it returns, they survive a power
   /// failure. @throws FileError; the old contents are then still there, unless the last step, the
   /// fsync of the folder, is what failed. InvalidArgument after a commit or a failure.
@@ -46,6 +49,7 @@ class AtomicFile {
   std::vector<std::byte> buffer_;
   int descriptor_ = -1;
   bool committed_ = false;
+  bool finished_ = false;  // and not committed yet
 };
 
 }  // namespace lockstep::io

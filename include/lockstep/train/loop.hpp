@@ -68,7 +68,8 @@ class Loop {
   /// @}
 
   /// Adds all that a step changes to what checkpoints keep. `run` does so by itself with a Step
-  /// that it is given, for what was not added under a name of its own.
+  /// that it is given, unless other tensors were added: then it warns where these are not its
+  /// "model" and "optimizer".
   void add(const Step& step) {
     if (checkpoints()) step.add_to(*checkpoints());
   }
@@ -102,7 +103,10 @@ class Loop {
     if constexpr (std::same_as<std::remove_cvref_t<MakeStep>, Step>) {
       replicas = step.replicas();
       has_mean_losses();
-      if (checkpoints()) step.add_to(*checkpoints());
+      if (checkpoints() && !checkpoints()->has_tensors())
+        add(step);
+      else
+        warn_of_states_left_out();
     }
     agree_on_samples(group(), batches,
                      {.replicas = replicas, .are_saved = checkpoints() != nullptr});
@@ -159,6 +163,7 @@ class Loop {
  private:
   comm::Communicator& group() noexcept;
   void has_mean_losses() noexcept;  // over all ranks
+  void warn_of_states_left_out();
 
   struct State;
   std::unique_ptr<State> state_;

@@ -138,8 +138,8 @@ class Step {
 
   /// How many ranks average their gradients.
   int replicas() const { return replica_.group()->size(); }
-  /// Adds all that steps change to what checkpoints keep, but for what is there under a name of
-  /// its own: "model", "optimizer", "scheduler", "scaler" and "average".
+  /// Adds all that steps change to what checkpoints keep: "model", "optimizer", "scheduler",
+  /// "scaler" and "average".
   void add_to(checkpoint::Manager& checkpoints) const;
   /// Why the last step ran eagerly though it was to be captured; empty if it did not.
   const std::string& fallback_reason() const noexcept { return graph_.fallback_reason(); }
@@ -163,6 +163,7 @@ class Step {
   amp::GradScaler unscaled_{{.enabled = false}};  // in the place of none
   amp::GradScaler& scaler_;
   std::string compared_;      // between ranks
+  bool is_warned_ = false;    // of tensors that differ in rows
   std::vector<Tensor> cast_;  // parameters that the step before took in the products' dtype
   StepGraph graph_;
   std::optional<bool> any_has_parts_;  // of all ranks, where they have as many; asked once

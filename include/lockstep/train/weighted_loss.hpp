@@ -18,8 +18,7 @@ namespace lockstep::train {
 ///     const Tensor counted = ne(in[1], -100).sum();  // tokens that are not padding
 ///     return train::WeightedLoss(cross_entropy(ddp(in[0]), in[1]), counted);
 struct WeightedLoss {
-  /// Counts by its rows: the inputs have as many each, where there are several ranks. Not explicit:
-  /// a loss alone is one.
+  /// Counts by the rows of the first of its inputs. Not explicit: a loss alone is one.
   WeightedLoss(Tensor mean) : loss(std::move(mean)) {}
   /// Counts by a number, such as that of tokens, not negative. A captured step refuses it, since
   /// its launches would repeat the number: it runs eagerly.

@@ -168,7 +168,7 @@ void KernelRunner::warp_barrier(unsigned mask) {
 /// Since Volta a barrier waits for those threads of the block that have not left (CUDA C++
 /// Programming Guide, compute capability 7.x, independent thread scheduling).
 void KernelRunner::resolve_stall() {
-  if (collectives_.end_meetings()) return;
+  if (end_meetings()) return;
   if (barrier_.waiting() > 0 && barrier_.waiting() + scheduler_.left() == scheduler_.threads()) {
     note_leavers(scheduler_.left());
     ++time_.epoch;

@@ -73,6 +73,7 @@ class KernelRunner final : private BlockSource {
  private:
   bool next_block() override;
   void resolve_stall() override;
+  bool end_meetings() override { return collectives_.end_meetings(); }
   void spin() override;
   std::uint64_t resident_blocks() const;
   bool is_endless();

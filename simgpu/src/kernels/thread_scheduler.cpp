@@ -75,6 +75,7 @@ void ThreadScheduler::work() {
     } else if (!block.spinning.empty() && turns_ > 0) {
       --turns_;
       leave_for(block.spinning.pop());
+    } else if (!block.spinning.empty() && source_->end_meetings()) {
     } else if (!block.spinning.empty()) {
       source_->spin();
       turns_ = block.spinning.size();

@@ -25,6 +25,8 @@ class BlockSource {
   virtual bool next_block() = 0;
   /// All threads that have not left wait: makes at least one of them ready.
   virtual void resolve_stall() = 0;
+  /// The same where others wait for memory to change. False if none of them can go on.
+  virtual bool end_meetings() { return false; }
   /// All threads that have not left wait, some of them for memory to change, which each has looked
   /// at since this was called last.
   virtual void spin() = 0;

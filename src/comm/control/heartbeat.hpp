@@ -16,14 +16,14 @@ std::chrono::milliseconds heartbeat_timeout(std::optional<std::chrono::milliseco
 /// else 45 s; zero: never. @throws InvalidArgument
 std::chrono::seconds stall_time();
 
-/// Why nothing comes over a connection that is open, as far as this host can tell: the peer's
-/// kernel acknowledges what we send even while its process is stopped.
-/// @param is_here the peer is a process of this host.
 /// Whether a process of this host is seen to run the program that this one does.
 bool runs_this_program(int pid);
 /// Whether a process that did is no more. What it has forked may hold its connections open.
 bool has_ended(int pid);
 
+/// Why nothing comes over a connection that is open, as far as this host can tell: the peer's
+/// kernel acknowledges what we send even while its process is stopped.
+/// @param is_here the peer is a process of this host.
 std::string explain_missing_heartbeats(const tcp::Socket& socket, const Peer& peer, bool is_here);
 
 }  // namespace lockstep::comm::control
