@@ -57,7 +57,7 @@ void count_few_bytes(const ByteLine<truth>& line, std::int64_t n, std::int64_t* 
   for (std::int64_t i = 0; i < n; ++i) out[place[line[i]]++ * stride] = i;
 }
 
-/// The same of a long line: parts of the line are counted, and then each part knows
+/// The same by all threads, where the line is long: its parts are counted, and then each knows
 /// where its own positions go.
 template <bool truth>
 void count_bytes(const ByteLine<truth>& line, std::int64_t n, std::int64_t* out,

@@ -1,6 +1,7 @@
 #include "core/standard_streams.hpp"
 
 #include <cerrno>
+#include <initializer_list>
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -132,10 +132,8 @@ void AtomicFile::finish() {
 }
 
 void AtomicFile::commit() {
-  if (!std::exchange(finished_, false)) {
-    finish();
-    finished_ = false;
-  }
+  if (!finished_) finish();
+  finished_ = false;
   if (file_calls.rename(temporary_.c_str(), target_.c_str()) != 0)
     throw FileError("rename", target_, errno);
   committed_ = true;

@@ -39,8 +39,8 @@ struct LlamaConfig {
 /// Reads the config.json that transformers' `save_pretrained` writes, of version 4 or 5.
 /// @throws FileError; CorruptData for broken JSON, missing or impossible sizes; Unsupported for
 /// another model type, or settings that change what a Llama computes (biases, another activation,
-/// dropout, other scaling of rotary frequencies, settings of these in two places, quantised
-/// weights).
+/// dropout, other scaling of rotary frequencies, settings of these that differ in two places,
+/// quantised weights).
 LlamaConfig read_llama_config(const std::filesystem::path& path);
 
 /// Writes a config.json that transformers' `from_pretrained` reads, replacing the file at once.

@@ -76,6 +76,7 @@ void ThreadScheduler::work() {
       --turns_;
       leave_for(block.spinning.pop());
     } else if (!block.spinning.empty() && source_->end_meetings()) {
+      continue;
     } else if (!block.spinning.empty()) {
       source_->spin();
       turns_ = block.spinning.size();
