@@ -51,6 +51,7 @@ NAMES = {
     "ostream": "ostream",
     "set": "set",
     "source_location": "source_location",
+    "locale": "locale",
     "span": "as_bytes as_writable_bytes dynamic_extent span",
     "sstream": "ostringstream",
     "stdexcept": "invalid_argument logic_error out_of_range runtime_error",

@@ -23,7 +23,7 @@ const Backend* find_cpu_backend(std::string_view name) {
 
 const Backend& require_cpu_backend(std::string_view name, std::string_view asked_by) {
   if (const Backend* found = find_cpu_backend(name)) return complete(*found);
-  std::ostringstream available;
+  lockstep::detail::TextStream available;
   for (const auto each : cpu_backends()) available << ' ' << each;
   LOCKSTEP_THROW(InvalidArgument, asked_by, ": no CPU backend \"", name,
                  "\" in this build; available:", available.str());

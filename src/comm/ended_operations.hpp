@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/comm/work.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/core/intrusive_ptr.hpp"
 
 namespace lockstep::comm {
@@ -38,7 +39,7 @@ class EndedOperations {
   /// has less of it than they have, for waiting is a part of it.
   /// @param under_way seconds of one that has not ended.
   std::string share(double under_way = 0) const {
-    std::ostringstream out;
+    lockstep::detail::TextStream out;
     out << std::setprecision(3) << "in operations for " << seconds_ + under_way << " s of "
         << seconds_of(Clock::now() - made_) << " s";
     return out.str();
@@ -48,7 +49,7 @@ class EndedOperations {
   /// device, which may hang.
   /// @param from leaves out so many.
   std::string lines(std::size_t from = 0) const {
-    std::ostringstream out;
+    lockstep::detail::TextStream out;
     out << std::fixed << std::setprecision(1);
     for (std::size_t i = from; i < std::min(count_, ended_.size()); ++i) {
       const auto& [work, duration, seen] = nth_last(i);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "comm/group_news.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
 
@@ -224,7 +225,7 @@ std::optional<int> GroupMembership::hub() const {
 
 void GroupMembership::answer(const Standing& own) {
   if (!registry_) return;
-  std::ostringstream text;
+  lockstep::detail::TextStream text;
   text << news::answers << ' ' << key_ << ' ' << own.rank << ' ' << own.collective << ' '
        << own.is_behind << ' ' << own.doing;
   registry_->announce(std::move(text).str());
@@ -232,7 +233,7 @@ void GroupMembership::answer(const Standing& own) {
 
 void GroupMembership::tell_awaited(const AwaitedMessage& message) {
   if (!registry_) return;
-  std::ostringstream text;
+  lockstep::detail::TextStream text;
   text << news::awaits << ' ' << key_ << ' ' << message.rank << ' ' << message.peer << ' '
        << message.is_sent << ' ' << message.number << ' ' << message.place << ' ' << message.call;
   registry_->announce(std::move(text).str());

@@ -10,6 +10,7 @@
 #include "comm/shortened.hpp"
 #include "core/fnv_hash.hpp"
 #include "lockstep/comm/errors.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -118,7 +119,7 @@ bool Signature::pairs_with(const Signature& other) const {
 }
 
 std::string Signature::describe(std::string_view whole_label) const {
-  std::ostringstream out;
+  lockstep::detail::TextStream out;
   if (magic != expected_magic || kind > OperationKind::barrier || dtype > DType::boolean ||
       reduction > ReduceKind::scaled_sum) {
     return "a message of unknown form";
@@ -193,7 +194,7 @@ void require_agreement(std::span<const Signature> by_rank, const std::string& gr
   if (agree(by_rank)) [[likely]]
     return;
   const std::size_t reference = reference_rank(by_rank);
-  std::ostringstream text;
+  lockstep::detail::TextStream text;
   text << "rank " << reference << " called " << by_rank[reference].describe();
   std::size_t listed = 0, differing = 0, first = reference;
   for (std::size_t i = 0; i < by_rank.size(); ++i) {

@@ -250,7 +250,7 @@ std::string SignatureComparison::describe(const Key& key, const Collective& coll
       party->second.push_back(call.rank);
   }
   const bool is_end = key.kind == Kind::declaration;
-  std::ostringstream text;
+  lockstep::detail::TextStream text;
   if (!is_end) text << describe_replays(collective);
   text << "the ranks of " << key.group
        << (is_end ? " end differently: " : " disagree on their next collective: ");

@@ -4,6 +4,8 @@
 #include <sstream>
 #include <string>
 
+#include "lockstep/core/error.hpp"
+
 /// @file
 /// Many faults in one message.
 
@@ -32,7 +34,7 @@ class FaultList {
  private:
   static constexpr std::size_t told = 20;
 
-  std::ostringstream told_, hint_;
+  lockstep::detail::TextStream told_, hint_;
   std::ostream dropped_{nullptr};
   std::size_t count_ = 0;
 };

@@ -1,12 +1,12 @@
 #include "io/safetensors_writer.hpp"
 
 #include <algorithm>
-#include <locale>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include "io/in_quotes.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::io {
 namespace {
@@ -20,7 +20,7 @@ std::string json_string(const std::string& text) {
   }
 }
 
-void append_metadata(std::ostringstream& out, const Metadata& metadata) {
+void append_metadata(lockstep::detail::TextStream& out, const Metadata& metadata) {
   if (metadata.empty()) return;
   const char* separator = "\"__metadata__\":{";
   for (const auto& [key, value] : metadata)
@@ -28,7 +28,7 @@ void append_metadata(std::ostringstream& out, const Metadata& metadata) {
   out << "}";
 }
 
-void append_entry(std::ostringstream& out, const SafetensorsEntry& entry) {
+void append_entry(lockstep::detail::TextStream& out, const SafetensorsEntry& entry) {
   out << json_string(entry.name) << ":{\"dtype\":\"" << entry.format << "\",\"shape\":[";
   const char* separator = "";
   for (const auto extent : entry.shape) out << std::exchange(separator, ",") << extent;
@@ -36,8 +36,7 @@ void append_entry(std::ostringstream& out, const SafetensorsEntry& entry) {
 }
 
 std::string json_text(const SafetensorsHeader& header) {
-  std::ostringstream out;
-  out.imbue(std::locale::classic());
+  lockstep::detail::TextStream out;
   out << '{';
   append_metadata(out, header.metadata);
   const char* separator = header.metadata.empty() ? "" : ",";

@@ -61,7 +61,7 @@ std::vector<std::span<const Named>> shards_of(std::span<const Named> tensors,
 }
 
 std::string shard_name(std::size_t number, std::size_t count) {
-  std::ostringstream out;
+  lockstep::detail::TextStream out;
   out << "model-" << std::setfill('0') << std::setw(5) << number << "-of-" << std::setw(5) << count
       << ".safetensors";
   return std::move(out).str();

@@ -5,6 +5,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "lockstep/core/error.hpp"
+
 namespace lockstep {
 namespace detail {
 namespace {
@@ -100,7 +102,7 @@ std::vector<MemorySegmentInfo> segment_infos(const std::vector<Segment>& segment
 }  // namespace detail
 
 std::string PoolOutOfMemory::message(const MemoryShortage& shortage) {
-  std::ostringstream out;
+  lockstep::detail::TextStream out;
   out << "out of memory on " << shortage.device << ": asked for " << shortage.wanted_bytes
       << " bytes; " << shortage.live_bytes << " are live and " << shortage.reserved_bytes
       << " reserved by the pool, of which " << shortage.free_bytes

@@ -6,6 +6,7 @@
 #include "lockstep/autograd/ops/attention.hpp"
 #include "lockstep/autograd/ops/matmul.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/nn/init.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "models/check_sizes.hpp"
@@ -134,7 +135,7 @@ Tensor Gpt2::forward(const Tensor& tokens, const Tensor& targets, const Gpt2Forw
 }
 
 std::string Gpt2::describe() const {
-  std::ostringstream out;
+  lockstep::detail::TextStream out;
   out << "layers=" << options_.layers << ", heads=" << options_.heads
       << ", channels=" << options_.channels << ", context=" << options_.context
       << ", vocabulary=" << options_.vocabulary;

@@ -10,6 +10,7 @@
 #include "lockstep/autograd/ops/matmul.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/nn/init.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "models/check_sizes.hpp"
@@ -197,7 +198,7 @@ Tensor Llama::forward(const Tensor& tokens, const Tensor& targets,
 }
 
 std::string Llama::describe() const {
-  std::ostringstream out;
+  lockstep::detail::TextStream out;
   out << "layers=" << options_.layers << ", heads=" << options_.heads
       << ", kv_heads=" << options_.kv_heads << ", channels=" << options_.channels
       << ", intermediate=" << options_.intermediate << ", context=" << options_.context

@@ -7,6 +7,7 @@
 #include "lockstep/autograd/ops/matmul.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/nn/init.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "models/check_sizes.hpp"
@@ -156,7 +157,7 @@ Tensor VisionTransformer::forward(const Tensor& images) const {
 }
 
 std::string VisionTransformer::describe() const {
-  std::ostringstream out;
+  lockstep::detail::TextStream out;
   out << "image_size=" << options_.image_size << ", patch_size=" << options_.patch_size
       << ", layers=" << options_.layers << ", heads=" << options_.heads
       << ", hidden_dim=" << options_.hidden_dim << ", mlp_dim=" << options_.mlp_dim

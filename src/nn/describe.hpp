@@ -15,7 +15,7 @@ namespace lockstep::nn {
 /// Streams all parts into one string.
 template <class... Parts>
 std::string text(const Parts&... parts) {
-  std::ostringstream out;
+  lockstep::detail::TextStream out;
   (out << ... << parts);
   return out.str();
 }

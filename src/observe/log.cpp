@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <iterator>
 #include <mutex>
 #include <string>
 
+#include <poll.h>
 #include <unistd.h>
 
 namespace lockstep {
@@ -38,9 +40,18 @@ Target& target() {
   return instance;
 }
 
+/// Whether a full pipe that does not block is read within a second.
+bool has_room_soon() {
+  pollfd pipe{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  constexpr int milliseconds = 1000;
+  return ::poll(&pipe, 1, milliseconds) > 0 && (pipe.revents & POLLOUT) != 0;
+}
+
 void write_all(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN && has_room_soon()) continue;
     if (written <= 0) return;
     text.remove_prefix(static_cast<std::size_t>(written));
   }

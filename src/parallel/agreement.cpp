@@ -8,6 +8,7 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/comm/host_values.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/parallel/stragglers.hpp"
 #include "lockstep/tensor/factories.hpp"
 
@@ -25,7 +26,7 @@ std::vector<std::string> parts_of(const std::string& text, char end) {
 
 void check_same_parameters(comm::Communicator& group,
                            std::span<const std::pair<std::string, Tensor>> parameters) {
-  std::ostringstream out;
+  lockstep::detail::TextStream out;
   for (const auto& [name, tensor] : parameters)
     out << name << ' ' << tensor.dtype() << ' ' << tensor.shape() << '\n';
   const std::vector<std::string> all =

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/comm/host_values.hpp"
+#include "lockstep/core/error.hpp"
 #include "parallel/trace_seconds.hpp"
 
 namespace lockstep::parallel {
@@ -57,7 +58,7 @@ double StragglerReport::share(int rank) const {
 
 std::ostream& operator<<(std::ostream& out, const StragglerReport& report) {
   if (report.steps == 0) return out << "no step was timed\n";
-  std::ostringstream text;
+  lockstep::detail::TextStream text;
   text << std::setprecision(3);
   bool any = false;
   for (std::size_t r = 0; r < report.ranks.size(); ++r) {

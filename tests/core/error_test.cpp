@@ -1,5 +1,8 @@
 #include "lockstep/core/error.hpp"
 
+#include <locale>
+#include <string>
+
 #include <gtest/gtest.h>
 
 namespace lockstep {
@@ -16,6 +19,21 @@ TEST(Error, CarriesMessagePlaceAndStatus) {
   const NcclError failure("ncclAllReduce", 5, "invalid usage");
   EXPECT_EQ(failure.status(), 5);
   EXPECT_EQ(failure.call(), "ncclAllReduce");
+}
+
+// As those of many countries have them.
+class GroupedDigits : public std::numpunct<char> {
+  char do_decimal_point() const override { return ','; }
+  char do_thousands_sep() const override { return '.'; }
+  std::string do_grouping() const override { return "\3"; }
+};
+
+TEST(Error, TextsHaveTheSameNumbersWhateverTheProgramsLocaleIs) {
+  const std::locale before = std::locale::global(
+      std::locale(std::locale::classic(), new GroupedDigits));  // which the locale deletes
+  const std::string text = detail::concat("#", 5941, ' ', 0.5, ' ', 1234567.0);
+  std::locale::global(before);
+  EXPECT_EQ(text, "#5941 0.5 1.23457e+06");
 }
 
 }  // namespace

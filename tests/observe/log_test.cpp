@@ -1,9 +1,14 @@
 #include "lockstep/observe/log.hpp"
 
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
 
 namespace lockstep {
 namespace {
@@ -36,6 +41,29 @@ TEST_F(Log, NamesTheRankOnlyInJobsOfSeveral) {
   set_log_rank(0, 1);
   LOCKSTEP_LOG(warning, "slow");
   EXPECT_EQ(lines_, (std::vector<std::string>{"[rank 2] warning: slow\n", "warning: slow\n"}));
+}
+
+// As a terminal's, or a launcher's that reads late.
+TEST_F(Log, WaitsForAFullPipeThatDoesNotBlock) {
+  set_log_sink(nullptr);
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_NONBLOCK), 0);
+  const int stderr_before = dup(STDERR_FILENO);
+  dup2(ends[1], STDERR_FILENO);
+  while (write(ends[1], "................", 16) > 0) continue;
+  std::string read_back;
+  std::thread reader([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    char piece[4096];
+    pollfd end{.fd = ends[0], .events = POLLIN, .revents = 0};
+    while (poll(&end, 1, 2000) > 0 && !read_back.ends_with("heard\n"))
+      read_back.append(piece, static_cast<std::size_t>(read(ends[0], piece, sizeof piece)));
+  });
+  LOCKSTEP_LOG(warning, "heard");
+  reader.join();
+  dup2(stderr_before, STDERR_FILENO);
+  for (const int descriptor : {ends[0], ends[1], stderr_before}) close(descriptor);
+  EXPECT_TRUE(read_back.ends_with("warning: heard\n"));
 }
 
 TEST_F(Log, OffSilencesErrors) {

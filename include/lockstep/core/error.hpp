@@ -1,5 +1,6 @@
 #pragma once
 
+#include <locale>
 #include <source_location>
 #include <sstream>
 #include <stdexcept>
@@ -14,6 +15,16 @@
 /// which value was given, and what would be right.
 
 namespace lockstep {
+namespace detail {
+
+/// An output of text that writes numbers in one way, whatever the program's global locale is: texts
+/// are compared between ranks, and read back from files.
+class TextStream : public std::ostringstream {
+ public:
+  TextStream() { imbue(std::locale::classic()); }
+};
+
+}  // namespace detail
 
 /// Base of all lockstep exceptions; carries the place that noticed the fault.
 class Error : public std::runtime_error {
@@ -98,7 +109,7 @@ class LibraryError : public Error {
  private:
   static std::string describe(std::string_view library, std::string_view call, int status,
                               std::string_view detail) {
-    std::ostringstream out;
+    detail::TextStream out;
     out << library << ": " << call << " failed with status " << status << " (" << detail << ")";
     return out.str();
   }
@@ -156,7 +167,7 @@ namespace detail {
 /// Streams all parts into one string: the message of an error.
 template <class... Parts>
 LOCKSTEP_COLD std::string concat(const Parts&... parts) {
-  std::ostringstream out;
+  detail::TextStream out;
   (out << ... << parts);
   return out.str();
 }

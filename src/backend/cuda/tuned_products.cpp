@@ -13,6 +13,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "lockstep/core/error.hpp"
 #include "lockstep/observe/log.hpp"
 
 namespace lockstep::cuda_kernels {
@@ -20,7 +21,7 @@ namespace {
 
 /// The kernel, which cuBLASLt's guide lets programs keep ("cublasLtMatmulAlgo_t").
 std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
-  std::ostringstream text;
+  lockstep::detail::TextStream text;
   text << std::hex << std::setfill('0');
   for (const auto word : algorithm.data) text << std::setw(16) << word;
   return text.str();
@@ -111,7 +112,7 @@ std::optional<cublasLtMatmulAlgo_t> TunedProducts::find(const std::string& probl
 
 void TunedProducts::keep(const std::string& problem, const cublasLtMatmulAlgo_t& algorithm,
                          double microseconds, double microseconds_of_first) {
-  std::ostringstream line;
+  lockstep::detail::TextStream line;
   line << problem << '\t' << text_of(algorithm) << '\t' << std::fixed << std::setprecision(1)
        << microseconds << '\t' << microseconds_of_first << '\n';
   const std::lock_guard lock(mutex_);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/signature.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/observe/log.hpp"
 #include "runtime/step_recording.hpp"
 
@@ -157,7 +158,7 @@ void HostBackend::end(const Failure& failure) {
 
 std::string HostBackend::describe_progress() const {
   const std::lock_guard lock(mutex_);
-  std::ostringstream out;
+  lockstep::detail::TextStream out;
   out << "rank " << rank() << " of " << name() << ": ";
   std::chrono::duration<double> so_far{};
   if (running_) {

@@ -5,6 +5,7 @@
 
 #include "comm/host/host_backend.hpp"
 #include "comm/signature.hpp"
+#include "lockstep/core/error.hpp"
 
 // What a wait that did not end in time says of the other ranks. One that this rank has nothing from
 // may only wait for another, as in a tree of ranks, or behind a part of the data: then the members
@@ -13,7 +14,7 @@
 namespace lockstep::comm::host {
 
 Failure HostBackend::failure_of_timeout(Operations operations, const TransferTimeout& timeout) {
-  std::ostringstream whom;
+  lockstep::detail::TextStream whom;
   whom << "waiting for rank";
   for (const int peer : timeout.missing) whom << ' ' << peer;
   if (const auto last = last_collective(operations); last && timeout.may_wait_themselves) {

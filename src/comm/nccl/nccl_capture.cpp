@@ -4,6 +4,7 @@
 #include "comm/nccl/launch_order.hpp"
 #include "comm/nccl/nccl_backend.hpp"
 #include "comm/stream_order.hpp"
+#include "lockstep/core/error.hpp"
 
 // Operations in a step that is captured once and launched many times. Nothing runs while it is
 // captured; each launch counts, is told to the other ranks and has its deadline as a whole.
@@ -17,7 +18,7 @@ struct NcclBackend::Captured {
 
 // A message that connects two ranks is made once, not in each launch.
 void NcclBackend::refuse_first_message(int peer, StepRecording& recording) const {
-  std::ostringstream reason;
+  lockstep::detail::TextStream reason;
   reason << "it has the first message between ranks " << rank() << " and " << peer << " of "
          << name() << ", which connects them";
   recording.refuse(reason.str());

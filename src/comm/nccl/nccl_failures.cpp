@@ -4,6 +4,7 @@
 
 #include "comm/nccl/nccl_backend.hpp"
 #include "comm/poll_pause.hpp"
+#include "lockstep/core/error.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
 // What a group over NCCL does about failures, its own and others', and about members that leave.
@@ -86,7 +87,7 @@ std::string NcclBackend::describe_progress() const {
   if (!lock)
     return "rank " + std::to_string(rank()) + " of " + name() +
            ": the driver of its device does not answer";
-  std::ostringstream out;
+  lockstep::detail::TextStream out;
   out << "rank " << rank() << " of " << name() << ": " << doing(Words::all) << "; "
       << ended_.share();
   if (const auto failure = group_->failure()) out << "; failed: " << failure->message();

@@ -10,6 +10,7 @@
 
 #include "comm/tcp/handshake_message.hpp"
 #include "lockstep/comm/errors.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::comm::tcp {
 namespace {
@@ -97,7 +98,7 @@ class RankAcceptor {
     place = std::move(socket);
   }
   std::string describe_missing() const {
-    std::ostringstream text;
+    lockstep::detail::TextStream text;
     text << "these ranks did not connect in time:";
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
       if (is_due_[rank] && !ranks_[rank]) text << ' ' << rank;
