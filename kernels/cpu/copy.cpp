@@ -13,10 +13,11 @@ namespace {
 
 /// Calls `visit(out_pointer, in_pointer, count)` for every innermost row, in parallel.
 template <class Visitor>
-void for_each_row(const LoopNest& nest, const ArrayView& out, const ArrayView& in, Visitor visit) {
+void for_each_row(const LoopNest& nest, const ArrayView& out, const ArrayView& in, Visitor visit,
+                  std::int64_t grain = parallel_grain) {
   const auto size_out = static_cast<std::int64_t>(lockstep::size_of(out.dtype));
   const auto size_in = static_cast<std::int64_t>(lockstep::size_of(in.dtype));
-  parallel_for(nest.total, parallel_grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(nest.total, grain, [&](std::int64_t begin, std::int64_t end) {
     Cursor cursor;
     cursor.seek(nest, begin);
     for (std::int64_t at = begin; at < end;) {
@@ -64,9 +65,32 @@ void copy_transposed(LoopNest nest, int d, const ArrayView& out, const ArrayView
   });
 }
 
+/// Whether rows lie together on both sides, and are so short that a call for each costs more.
+bool has_short_rows(const LoopNest& nest, std::size_t size) {
+  constexpr std::int64_t short_bytes = 512;
+  return nest.rank > 1 && nest.inner_stride(0) == 1 && nest.inner_stride(1) == 1 &&
+         nest.inner() * static_cast<std::int64_t>(size) <= short_bytes;
+}
+
+/// Copies all rows of the last dimension but one in one call.
+void copy_short_rows(LoopNest nest, const ArrayView& out, const ArrayView& in) {
+  const auto size = static_cast<std::int64_t>(lockstep::size_of(out.dtype));
+  const std::int64_t row = nest.inner();
+  nest.total /= row;
+  --nest.rank;
+  for_each_row(
+      nest, out, in,
+      [&](char* to, const char* from, std::int64_t rows) {
+        copy_rows(to, nest.inner_stride(0) * size, from, nest.inner_stride(1) * size, row * size,
+                  rows);
+      },
+      std::max<std::int64_t>(1, parallel_grain / row));
+}
+
 void copy_same_dtype(const ArrayView& out, const ArrayView& in, const LoopNest& nest) {
   if (const int d = transposed_dimension(nest); d >= 0) return copy_transposed(nest, d, out, in);
   const std::size_t size = lockstep::size_of(out.dtype);
+  if (has_short_rows(nest, size)) return copy_short_rows(nest, out, in);
   for_each_row(nest, out, in, [&](char* to, const char* from, std::int64_t n) {
     copy_elements(size, to, nest.inner_stride(0), from, nest.inner_stride(1), n);
   });

@@ -46,6 +46,22 @@ void copy_typed(T* to, std::int64_t to_stride, const T* from, std::int64_t from_
   }
 }
 
+/// Rows of at least one word; their last words overlap where they do not fill whole ones.
+template <class Word>
+void copy_rows_by(char* to, std::int64_t to_stride, const char* from, std::int64_t from_stride,
+                  std::int64_t row_bytes, std::int64_t count) {
+  constexpr std::int64_t width = sizeof(Word);
+  const auto copy_word = [&](std::int64_t at) {
+    Word word;
+    std::memcpy(&word, from + at, width);
+    std::memcpy(to + at, &word, width);
+  };
+  for (; count > 0; --count, to += to_stride, from += from_stride) {
+    for (std::int64_t at = 0; at + width <= row_bytes; at += width) copy_word(at);
+    if (row_bytes % width != 0) copy_word(row_bytes - width);
+  }
+}
+
 /// The lower halves (`half` 0) or the upper ones (1) of two vectors, their lanes in turns.
 template <int half, class T, int... lane>
 Lanes<T> interleave(Lanes<T> a, Lanes<T> b, std::integer_sequence<int, lane...>) {
@@ -119,6 +135,16 @@ void copy_elements(std::size_t size, void* to, std::int64_t to_stride, const voi
     using T = decltype(zero);
     copy_typed(static_cast<T*>(to), to_stride, static_cast<const T*>(from), from_stride, n);
   });
+}
+
+void copy_rows(char* to, std::int64_t to_stride, const char* from, std::int64_t from_stride,
+               std::int64_t row_bytes, std::int64_t count) {
+  const auto copy = row_bytes >= 16  ? copy_rows_by<Lanes<std::uint64_t>>
+                    : row_bytes >= 8 ? copy_rows_by<std::uint64_t>
+                    : row_bytes >= 4 ? copy_rows_by<std::uint32_t>
+                    : row_bytes >= 2 ? copy_rows_by<std::uint16_t>
+                                     : copy_rows_by<std::uint8_t>;
+  copy(to, to_stride, from, from_stride, row_bytes, count);
 }
 
 void transpose_elements(std::size_t size, void* to, std::int64_t to_row_stride, const void* from,

@@ -13,6 +13,10 @@ namespace lockstep::cpu_kernels {
 void copy_elements(std::size_t size, void* to, std::int64_t to_stride, const void* from,
                    std::int64_t from_stride, std::int64_t n);
 
+/// Copies `count` rows, each of so many bytes that lie together; strides are in bytes.
+void copy_rows(char* to, std::int64_t to_stride, const char* from, std::int64_t from_stride,
+               std::int64_t row_bytes, std::int64_t count);
+
 /// Copies a [rows, columns] block whose rows are contiguous in `to` and whose columns are
 /// contiguous in `from`; the other strides are in elements.
 void transpose_elements(std::size_t size, void* to, std::int64_t to_row_stride, const void* from,

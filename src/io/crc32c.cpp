@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <vector>
 
 #include "io/crc32c_paths.hpp"
 
@@ -61,11 +62,9 @@ constexpr Tables tables = [] {
   return all;
 }();
 
-}  // namespace
-
 // Eight bytes at a time (Kounavis and Berry, "Novel table lookup-based algorithms for
 // high-performance CRC generation", 2008).
-std::uint32_t crc32c_by_tables(const std::byte* bytes, std::size_t size, std::uint32_t crc) {
+std::uint32_t by_tables(const std::byte* bytes, std::size_t size, std::uint32_t crc) {
   for (; size >= 8; size -= 8, bytes += 8) {
     std::uint64_t word = 0;
     for (std::size_t i = 0; i < 8; ++i) word |= std::to_integer<std::uint64_t>(bytes[i]) << 8 * i;
@@ -77,8 +76,6 @@ std::uint32_t crc32c_by_tables(const std::byte* bytes, std::size_t size, std::ui
     crc = crc >> 8 ^ tables[0][(crc ^ std::to_integer<std::uint32_t>(*bytes)) & 0xFF];
   return crc;
 }
-
-namespace {
 
 #if defined(__x86_64__)
 
@@ -123,24 +120,71 @@ __attribute__((target("sse4.2,pclmul"))) std::uint32_t by_instructions(const std
   return rest;
 }
 
+// Folding (Gopal and others, "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
+// Instruction", Intel, 2009): what 256 bytes contribute is moved over the next 256 and added to
+// them, until the last ones have the checksum of all. Each lane of 128 bits is moved by a product
+// for its first half, which has 64 zeros more behind it, and one for its second; as the product of
+// two reflected polynomials is x times theirs, factors have a power less.
+constexpr std::size_t registers = 4, register_bytes = 64, fold_bytes = registers * register_bytes;
+
+constexpr long long factor_over(std::size_t bits) {
+  return static_cast<long long>(std::uint64_t{power(bits - 1)} << 32);
+}
+
+__attribute__((target("avx512f,vpclmulqdq,sse4.2,pclmul"))) std::uint32_t by_folding(
+    const std::byte* bytes, std::size_t size, std::uint32_t before) {
+  if (size < 2 * fold_bytes) return by_instructions(bytes, size, before);
+  constexpr long long lower = factor_over(8 * fold_bytes + 64), upper = factor_over(8 * fold_bytes);
+  const __m512i factors = _mm512_set4_epi64(upper, lower, upper, lower);
+  const __m512i first = _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(before)));
+  __m512i sums[registers];
+#pragma GCC unroll 4
+  for (std::size_t k = 0; k < registers; ++k)
+    sums[k] = _mm512_loadu_si512(bytes + k * register_bytes);
+  sums[0] = _mm512_xor_si512(sums[0], first);
+  for (bytes += fold_bytes, size -= fold_bytes; size >= fold_bytes;
+       bytes += fold_bytes, size -= fold_bytes)
+#pragma GCC unroll 4
+    for (std::size_t k = 0; k < registers; ++k)
+      sums[k] = _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(sums[k], factors, 0x00),
+                                          _mm512_clmulepi64_epi128(sums[k], factors, 0x11),
+                                          _mm512_loadu_si512(bytes + k * register_bytes),
+                                          0x96);  // the sum of all three
+  std::array<std::byte, fold_bytes> left;
+#pragma GCC unroll 4
+  for (std::size_t k = 0; k < registers; ++k)
+    _mm512_storeu_si512(left.data() + k * register_bytes, sums[k]);
+  return by_instructions(bytes, size, by_instructions(left.data(), left.size(), 0));
+}
+
 bool has_instructions() {
   return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
 }
 
-#endif
-
-using Update = std::uint32_t (*)(const std::byte*, std::size_t, std::uint32_t);
-
-Update fastest() {
-#if defined(__x86_64__)
-  if (has_instructions()) return by_instructions;
-#endif
-  return crc32c_by_tables;
+bool can_fold() {
+  return has_instructions() && __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("vpclmulqdq");
 }
+
+#endif
+
+}  // namespace
+
+std::vector<Crc32cPath> crc32c_paths() {
+  std::vector<Crc32cPath> paths;
+#if defined(__x86_64__)
+  if (can_fold()) paths.push_back({"folding", by_folding});
+  if (has_instructions()) paths.push_back({"instructions", by_instructions});
+#endif
+  paths.push_back({"tables", by_tables});
+  return paths;
+}
+
+namespace {
 
 // Of a checksum that is not inverted.
 std::uint32_t updated(std::span<const std::byte> bytes, std::uint32_t crc) noexcept {
-  static const Update update = fastest();
+  static const auto update = crc32c_paths().front().update;
   return update(bytes.data(), bytes.size(), crc);
 }
 
