@@ -3,8 +3,8 @@
 namespace lockstep {
 
 /// For its scope the calling thread computes what every rank computes for itself and must get
-/// alike, as an optimizer's products of averaged gradients: no kernel is chosen by its time, which
-/// is another on each rank.
+/// alike, as an optimizer's products of averaged gradients: no kernel is chosen by its time, and no
+/// product's sums are split by the number of threads, which are others on each rank.
 class AlikeOnAllRanks {
  public:
   AlikeOnAllRanks() noexcept { ++scopes; }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "contract/backends.hpp"
+#include "core/alike_on_all_ranks.hpp"
 #include "lockstep/core/float32_precision.hpp"
 #include "lockstep/core/parallel.hpp"
 
@@ -416,6 +417,33 @@ TEST_P(GemmContract, RepeatsItsResultsExactly) {
   run({.out = first, .a = a, .b = b});
   run({.out = second, .a = a, .b = b});
   EXPECT_EQ(first.get(), second.get());
+}
+
+TEST_P(GemmContract, IsAlikeOnRanksWithOtherNumbersOfThreadsWhereThatIsAskedFor) {
+  if (GetParam().device.is_cuda()) GTEST_SKIP() << "threads of the CPU";
+  for (const auto& [batch, rows, columns, depth] :
+       {GemmSizes{1, 3, 1, 3072}, {2, 3072, 4, 768}, {1, 4, 700, 3000}, {1, 300, 200, 520}}) {
+    const bool is_transposed = rows == 3;
+    const auto a =
+        array({batch, rows, depth}, layout({batch, rows, depth}, is_transposed)).randomize(1);
+    const auto b = array({batch, depth, columns}).randomize(2);
+    const auto result = [&](int threads) {
+      const AlikeOnAllRanks alike;
+      const int before = num_threads();
+      set_num_threads(threads);
+      const auto out = array({batch, rows, columns});
+      run({.out = out, .a = a, .b = b});
+      set_num_threads(before);
+      return out.get();
+    };
+    const Values one = result(1);
+    EXPECT_EQ(one, result(2));
+    EXPECT_EQ(one, result(3));
+    const auto out = array({batch, rows, columns});
+    run({.out = out, .a = a, .b = b});
+    const Values by_all = out.get();
+    for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], by_all[i], 0.5) << i;
+  }
 }
 
 TEST(CpuGemm, GivesTheSameBitsForAnyThreadCount) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/amp/grad_scaler.hpp"
+#include "lockstep/core/parallel.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/parallel/delayed_reduction.hpp"
 #include "lockstep/parallel/power_sgd.hpp"
@@ -287,6 +288,27 @@ TEST_P(CommHookContract, ForgetsAStepThatOverflows) {
     EXPECT_EQ(state(), before);
     backward(1);
     for (const double value : gradients_of(replica.module())) ASSERT_TRUE(std::isfinite(value));
+  });
+}
+
+// Libraries split long sums among threads.
+TEST_P(CommHookContract, GivesRanksWithOtherNumbersOfThreadsTheSameGradients) {
+  run([](Communicator& group) {
+    const int threads = num_threads();
+    set_num_threads(1 + group.rank());
+    const auto net = nn::make<nn::Linear>(nn::LinearOptions{.in = 32, .out = 3072, .bias = false});
+    net->to(group.device());
+    DistributedDataParallel replica(net, share(group));
+    replica.register_comm_hook(power_sgd(4, {.start_iteration = 1, .min_compression_rate = 0.5}));
+    for (int step = 0; step < 4; ++step) {
+      net->zero_grad();
+      manual_seed(static_cast<std::uint64_t>(7 + step * group.size() + group.rank()));
+      square(replica(randn({4, 32}, {.device = group.device()}))).sum().backward();
+      const Tensor gradient = Tensor(net->weight).grad().to(cpu);
+      const std::string own(static_cast<const char*>(gradient.data_ptr()), gradient.nbytes());
+      for (const std::string& other : comm::all_gather_bytes(group, own)) EXPECT_TRUE(other == own);
+    }
+    set_num_threads(threads);
   });
 }
 

@@ -48,14 +48,6 @@ ArrayView widened(const ArrayView& matrix, std::size_t slot) {
   return wide;
 }
 
-/// `count` neighbours along a dimension, from `first` on.
-ArrayView part(ArrayView view, int dim, std::int64_t first, std::int64_t count) {
-  view.data = view.as<std::byte>() +
-              first * view.strides[dim] * static_cast<std::int64_t>(size_of(view.dtype));
-  view.shape[dim] = count;
-  return view;
-}
-
 /// The extent of parts of at most `most` that are nearly equal.
 std::int64_t even_parts(std::int64_t extent, std::int64_t most) {
   const std::int64_t parts = (extent + most - 1) / most;
@@ -63,6 +55,13 @@ std::int64_t even_parts(std::int64_t extent, std::int64_t most) {
 }
 
 }  // namespace
+
+ArrayView part(ArrayView view, int dim, std::int64_t first, std::int64_t count) {
+  view.data = view.as<std::byte>() +
+              first * view.strides[dim] * static_cast<std::int64_t>(size_of(view.dtype));
+  view.shape[dim] = count;
+  return view;
+}
 
 bool is_multiplied_in_f32(DType dtype) {
   return dtype == DType::f16 || (dtype == DType::bf16 && !dnn::has_bf16_products());

@@ -12,6 +12,9 @@ namespace lockstep::backend {
 /// processor has no products of it, where its code is five times slower.
 bool is_multiplied_in_f32(DType dtype);
 
+/// `count` neighbours of an array along a dimension, from `first` on.
+ArrayView part(ArrayView view, int dim, std::int64_t first, std::int64_t count);
+
 /// A product of such operands in f32: block by block they are widened, multiplied and rounded, so
 /// that no block leaves the caches in between. Sums are in f32 over the whole depth.
 /// @param call without an addend, GELU or a gradient of a bias; with rows of `out` in a row.

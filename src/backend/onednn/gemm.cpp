@@ -9,9 +9,11 @@
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/library.hpp"
 #include "backend/onednn/primitive_cache.hpp"
+#include "core/alike_on_all_ranks.hpp"
 #include "cpu/few_rows.hpp"
 #include "cpu/small_gemm.hpp"
 #include "cpu/tile_gemm.hpp"
+#include "lockstep/core/parallel.hpp"
 
 namespace lockstep::backend {
 namespace {
@@ -235,11 +237,7 @@ bool dgelu(GemmArguments call, StreamRef stream) {
 /// bf16 by tile registers where the machine has them; else oneDNN's matmul for f32 and bf16, which
 /// is multiplied in f32 where the processor cannot, as f16 is everywhere, for small f32 products
 /// the CPU's tiles or oneDNN's sgemm, and the elementwise engine for GELU.
-void multiply_arrays(const GemmArguments& call, StreamRef stream) {
-  if (call.epilogue == Epilogue::bias_gradient) {
-    cpu().reduction.reduce(bias_gradient(call), stream);
-    return multiply_arrays(without_epilogue(call), stream);
-  }
+void multiply_here(const GemmArguments& call, StreamRef stream) {
   if (!fits(call)) return cpu().gemm.multiply(call, stream);
   if (call.out.numel() == 0) return;
   GemmArguments folded = call;
@@ -253,6 +251,59 @@ void multiply_arrays(const GemmArguments& call, StreamRef stream) {
                     : call.epilogue == Epilogue::dgelu   ? dgelu(folded, stream)
                                                          : plain_product(folded);
   if (!done) cpu().gemm.multiply(folded, stream);
+}
+
+/// For its scope the calling thread's ops are its own alone.
+class OneThread {
+ public:
+  OneThread() : former_(num_threads()) { set_num_threads(1); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+  ~OneThread() { set_num_threads(former_); }
+
+ private:
+  const int former_;
+};
+
+/// In blocks of the result that its shape alone decides, each by one thread: libraries split sums
+/// among threads, of which ranks may have different numbers.
+void multiply_alike(const GemmArguments& call, StreamRef stream) {
+  if (!fits(call) || call.out.numel() == 0) return multiply_here(call, stream);
+  constexpr std::int64_t blocks_of_matrix = 16, least_extent = 32;
+  const std::int64_t batch = call.out.shape[0], rows = call.out.shape[1],
+                     columns = call.out.shape[2];
+  const bool by_rows = rows >= columns || call.bias || call.aux;
+  const std::int64_t extent = by_rows ? rows : columns;
+  const std::int64_t size = std::max(
+      least_extent, (extent / blocks_of_matrix + least_extent - 1) / least_extent * least_extent);
+  const std::int64_t blocks = (extent + size - 1) / size;
+  parallel_for(batch * blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+    const OneThread alone;
+    for (std::int64_t at = begin; at < end; ++at) {
+      const std::int64_t first = at % blocks * size, count = std::min(size, extent - first);
+      const auto own = [&](const ArrayView& view, bool is_cut) {
+        if (!view) return view;
+        const ArrayView matrix = part(view, 0, view.shape[0] == 1 ? 0 : at / blocks, 1);
+        return is_cut ? part(matrix, by_rows ? 1 : 2, first, count) : matrix;
+      };
+      GemmArguments block = call;
+      block.out = own(call.out, true);
+      block.addend = own(call.addend, true);
+      block.aux = own(call.aux, true);
+      block.a = own(call.a, by_rows);
+      block.b = own(call.b, !by_rows);
+      multiply_here(block, stream);
+    }
+  });
+}
+
+void multiply_arrays(const GemmArguments& call, StreamRef stream) {
+  if (call.epilogue == Epilogue::bias_gradient) {
+    cpu().reduction.reduce(bias_gradient(call), stream);
+    return multiply_arrays(without_epilogue(call), stream);
+  }
+  if (AlikeOnAllRanks::is_active()) return multiply_alike(call, stream);
+  multiply_here(call, stream);
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ bool has_amx() { return has_level(dnnl::cpu_isa::avx512_core_amx); }
 void on_refusal(const dnnl::error& error, std::string_view op,
                 std::initializer_list<const ArrayView*> operands) {
   if (error.status == dnnl_unimplemented) return;
-  std::ostringstream problem;
+  lockstep::detail::TextStream problem;
   problem << op << " of";
   for (const ArrayView* view : operands)
     if (*view)

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,11 +31,32 @@ bool are_alike(const std::vector<std::string>& texts) {
   return std::ranges::adjacent_find(texts, std::ranges::not_equal_to()) == texts.end();
 }
 
+/// What the variable asks for: each rank's may be another.
+void warn_of_other_backends(const std::vector<std::string>& of_ranks) {
+  const auto other = std::ranges::adjacent_find(of_ranks, std::ranges::not_equal_to());
+  if (other == of_ranks.end()) return;
+  const auto in_words = [](const std::string& backend) {
+    return backend.empty() ? std::string("not set") : backend;
+  };
+  LOCKSTEP_LOG(warning, "LOCKSTEP_CPU_BACKEND is ", in_words(*other), " on rank ",
+               other - of_ranks.begin(), " and ", in_words(*std::next(other)), " on rank ",
+               other - of_ranks.begin() + 1,
+               "; replicas may drift apart by roundings: give all ranks the same");
+}
+
 }  // namespace
 
 void choose_instructions(Bootstrap& bootstrap) {
+  const char* const backend = std::getenv("LOCKSTEP_CPU_BACKEND");
   const std::string own = detail::concat(cpu_kernels::best_isa(), ' ', cpu_kernels::machine_isa());
-  const auto told = bootstrap.all_gather_bytes(own, "instruction sets");
+  auto told = bootstrap.all_gather_bytes(detail::concat(own, '\n', backend ? backend : ""),
+                                         "instruction sets");
+  std::vector<std::string> backends;
+  for (std::string& each : told) {
+    backends.push_back(each.substr(each.find('\n') + 1));
+    each.resize(each.find('\n'));
+  }
+  if (bootstrap.rank() == 0) warn_of_other_backends(backends);
   if (are_alike(told)) return;
   std::vector<std::string> of_ranks;
   for (const std::string& each : told) of_ranks.push_back(each.substr(0, each.find(' ')));
