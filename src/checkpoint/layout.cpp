@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/core/error.hpp"
 #include "lockstep/io/safetensors_header.hpp"
 
 namespace lockstep::checkpoint {
@@ -26,7 +27,7 @@ TensorSpec spec_of(const io::SafetensorsEntry& entry) {
 
 // "model-00001-of-00002.safetensors"
 std::string file_name(std::string_view stem, std::size_t number, std::size_t count) {
-  std::ostringstream name;
+  lockstep::detail::TextStream name;
   name << stem << '-' << std::setfill('0') << std::setw(5) << number + 1 << "-of-" << std::setw(5)
        << count << ".safetensors";
   return std::move(name).str();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,9 @@
 /// All that belongs to a run.
 
 namespace lockstep::checkpoint {
+
+/// What a state of a replica in a part of the ranks tells, before the name of the part.
+inline constexpr std::string_view words_of_replica = " of the replica over ";
 
 /// In the order in which it was added, which is that of loading.
 struct Registry {

@@ -42,8 +42,11 @@ std::string describe_difference(std::span<const std::string> names) {
     text += detail::concat(text.empty() ? "" : "; ", io::in_quotes(name), " was added on ",
                            in_words(with), " but not on ", in_words(without));
   }
+  const bool has_parts = text.find(words_of_replica) != std::string::npos;
   return detail::concat("ranks do not save the same states: ", text,
-                        "; add the same ones on all ranks before a save");
+                        has_parts ? "; save each replica by a Manager over its group, in a folder "
+                                    "of its own"
+                                  : "; add the same ones on all ranks before a save");
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string with_checksum(std::string_view text) {
-  std::ostringstream out;
+  lockstep::detail::TextStream out;
   out << text << "\ncrc32c " << std::hex << std::setfill('0') << std::setw(8)
       << io::crc32c(std::as_bytes(std::span(text))) << "\n";
   return out.str();

@@ -248,24 +248,37 @@ std::vector<std::string> load_fitting_shards(optim::Optimizer& optimizer, ShardN
   return left;
 }
 
+/// Ranks of different replicas have different states under the same names: those of a mesh's other
+/// axes, whose groups are parts of another ("world/0.1").
+TensorState told_by_group(TensorState state, const nn::ReplicatedModule& replica) {
+  if (replica.group()->name().find('/') == std::string::npos) return state;
+  state.told = [&replica, told = std::move(state.told)] {
+    return detail::concat(told ? told() : "", words_of_replica, replica.group()->name());
+  };
+  return state;
+}
+
 /// Of each rank its own where ranks train alone.
 TensorState unless_alike(TensorState state, const nn::ReplicatedModule& replica) {
-  return of_each_rank(std::move(state), replica.group()->rank(), replica.group()->size(),
-                      [&replica](const std::string&) { return replica.keeps_gradients(); });
+  return told_by_group(
+      of_each_rank(std::move(state), replica.group()->rank(), replica.group()->size(),
+                   [&replica](const std::string&) { return replica.keeps_gradients(); }),
+      replica);
 }
 
 /// The same of a module. Its gradients between micro-batches are each rank's own, too, and its
 /// buffers where no forward makes them alike.
 TensorState unless_alike(TensorState state, const nn::Module& module,
                          nn::ReplicatedModule& replica) {
-  return of_each_rank(with_accumulation(std::move(state), replica), replica.group()->rank(),
-                      replica.group()->size(), [&](const std::string& name) {
-                        if (replica.keeps_gradients() || is_accumulation(name)) return true;
-                        if (replica.broadcasts_buffers()) return false;
-                        const NamedTensors buffers = module.named_buffers();
-                        return std::ranges::find(buffers, name, &NamedTensors::value_type::first) !=
-                               buffers.end();
-                      });
+  const auto differs = [&](const std::string& name) {
+    if (replica.keeps_gradients() || is_accumulation(name)) return true;
+    if (replica.broadcasts_buffers()) return false;
+    const NamedTensors buffers = module.named_buffers();
+    return std::ranges::find(buffers, name, &NamedTensors::value_type::first) != buffers.end();
+  };
+  return told_by_group(of_each_rank(with_accumulation(std::move(state), replica),
+                                    replica.group()->rank(), replica.group()->size(), differs),
+                       replica);
 }
 
 /// Scalars as values, and back in the dtypes that they have.
@@ -400,18 +413,21 @@ TensorState state_of(optim::WeightAverage& average) {
 }
 
 TensorState state_of(optim::WeightAverage& average, nn::ReplicatedModule& replica) {
-  TensorState state = unless_alike(state_of(average), replica);
-  state.told = [&replica, told = state_of(average).told] {
+  TensorState state = state_of(average);
+  state.told = [&replica, told = std::move(state.told)] {
     return replica.keeps_gradients() ? std::string() : told();
   };
-  return state;
+  return unless_alike(std::move(state), replica);
 }
 
 TensorState state_of(parallel::PowerSgd& hook, nn::ReplicatedModule& replica) {
-  return of_each_rank(
-      {.pieces = [&hook] { return pieces_between_steps(hook.state_dict()); },
-       .load = [&hook](const NamedTensors& tensors) { hook.load_state_dict(tensors); }},
-      replica.group()->rank(), replica.group()->size(), [](const std::string&) { return true; });
+  return told_by_group(
+      of_each_rank(
+          {.pieces = [&hook] { return pieces_between_steps(hook.state_dict()); },
+           .load = [&hook](const NamedTensors& tensors) { hook.load_state_dict(tensors); }},
+          replica.group()->rank(), replica.group()->size(),
+          [](const std::string&) { return true; }),
+      replica);
 }
 
 TensorState state_of(parallel::DelayedReduction& hook) {

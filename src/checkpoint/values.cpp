@@ -13,7 +13,7 @@ const Value& Values::at(std::string_view name) const {
 
 void Values::throw_other_kind(std::string_view name) {
   LOCKSTEP_THROW(InvalidArgument, "value ", io::in_quotes(std::string(name)),
-                 " is of another kind, or too large");
+                 " is of another kind, or none that the type asked for has");
 }
 
 }  // namespace lockstep::checkpoint

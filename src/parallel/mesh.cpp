@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "lockstep/comm/host_values.hpp"
@@ -18,12 +20,13 @@ std::string describe(std::span<const MeshAxis> axes) {
 }
 
 /// Before the axes are looked at: what is wrong with one rank's alone is told by all.
-void check_same_axes(Communicator& world, std::span<const MeshAxis> axes) {
-  const auto all = comm::all_gather_bytes(world, describe(axes), "axes of a mesh");
+/// @param what words before the axes
+void check_same(Communicator& world, const std::string& axes, std::string_view what,
+                std::string_view remedy) {
+  const auto all = comm::all_gather_bytes(world, axes, "axes of a mesh");
   for (std::size_t rank = 1; rank < all.size(); ++rank)
-    LOCKSTEP_CHECK(all[rank] == all[0], comm::Mismatch, "mesh: the axes are ", all[0],
-                   " on rank 0 but ", all[rank], " on rank ", rank,
-                   "; give the same names and sizes in the same order on every rank");
+    LOCKSTEP_CHECK(all[rank] == all[0], comm::Mismatch, "mesh: ", what, " ", all[0],
+                   " on rank 0 but ", all[rank], " on rank ", rank, "; ", remedy);
 }
 
 void check_axes(const Communicator& world, std::span<const MeshAxis> axes) {
@@ -46,7 +49,8 @@ void check_axes(const Communicator& world, std::span<const MeshAxis> axes) {
 Mesh::Mesh(CommunicatorPtr world, std::vector<MeshAxis> axes)
     : world_(std::move(world)), axes_(std::move(axes)), coordinates_(axes_.size()) {
   LOCKSTEP_CHECK(world_, InvalidArgument, "mesh: no group to lay out");
-  check_same_axes(*world_, axes_);
+  check_same(*world_, describe(axes_), "the axes are",
+             "give the same names and sizes in the same order on every rank");
   check_axes(*world_, axes_);
   int rest = world_->rank();
   for (std::size_t i = axes_.size(); i-- > 0;) {
@@ -63,6 +67,10 @@ int Mesh::coordinate(std::string_view axis) const { return coordinates_[index_of
 int Mesh::size(std::string_view axis) const { return axes_[index_of(axis)].size; }
 
 CommunicatorPtr Mesh::make_group(std::span<const std::string_view> axes) const {
+  std::string names;
+  for (const std::string_view axis : axes) (names += names.empty() ? "" : ", ") += axis;
+  check_same(*world_, names.empty() ? "none" : names, "a group is asked for along",
+             "make the same groups in the same order on every rank");
   std::vector<bool> varies(axes_.size());
   for (const std::string_view axis : axes) {
     const std::size_t index = index_of(axis);

@@ -1,4 +1,6 @@
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -220,6 +222,21 @@ TEST(OddStates, ATextThatIsNotUtf8IsRefusedByTheNameOfItsState) {
     EXPECT_FALSE(manager.wait());
     EXPECT_THAT(manager.error(), ::testing::HasSubstr("state note has a text that is not UTF-8"));
   });
+}
+
+TEST(Values, AreReadAsAnyTypeThatHasThem) {
+  checkpoint::Values values;
+  values.set("size", std::size_t{5});
+  values.set("step", std::int64_t{-3});
+  values.set("odd", std::int64_t{9007199254740993});
+  values.set("most", std::numeric_limits<std::uint64_t>::max());
+  EXPECT_EQ(values.get<double>("size"), 5.0);
+  EXPECT_EQ(values.get<float>("step"), -3.0f);
+  EXPECT_EQ(values.get<int>("size"), 5);
+  EXPECT_THROW(values.get<double>("odd"), InvalidArgument);
+  EXPECT_THROW(values.get<double>("most"), InvalidArgument);
+  EXPECT_THROW(values.get<unsigned>("step"), InvalidArgument);
+  EXPECT_THROW(values.get<int>("odd"), InvalidArgument);
 }
 
 }  // namespace

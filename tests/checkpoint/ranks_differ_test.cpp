@@ -20,7 +20,8 @@ namespace {
 
 using checkpoint::Manager, checkpoint::ManagerOptions, checkpoint::Piece, checkpoint::TensorState,
     checkpoint::Values, checkpoint::ValueState;
-using ::testing::HasSubstr, ::testing::IsEmpty, ::testing::Not, ::testing::StartsWith;
+using ::testing::AllOf, ::testing::HasSubstr, ::testing::IsEmpty, ::testing::Not,
+    ::testing::StartsWith;
 namespace fs = std::filesystem;
 using testing::run_job, testing::TemporaryFolder;
 
@@ -223,6 +224,37 @@ TEST_F(RanksDiffer, OtherStatesFailTheSaveOnAllWhoeverHasAReplica) {
     });
     EXPECT_EQ(thrown, std::popcount(with_replica));
   }
+}
+
+// As those of a mesh: the ranks of each have weights of their own under the same names.
+TEST_F(RanksDiffer, ReplicasOfSeveralGroupsAreRefusedByAManagerOverAllAndSavedByOneOverEach) {
+  run_job(4, [&](const CommunicatorPtr& group) {
+    const auto part = group->split(group->rank() % 2, 0);
+    auto net = nn::make<OneWeight>(Shape{4});
+    {
+      const NoGradGuard no_recording;
+      net->weight.fill_(group->rank() % 2);
+    }
+    DistributedDataParallel ddp(net, part);
+    Manager all(folder / "all", group);
+    all.add("model", ddp);
+    EXPECT_THAT(error_of([&] { all.save(1); }),
+                AllOf(HasSubstr("'model of the replica over world/0.0' was added on ranks 0 and 2 "
+                                "but not on ranks 1 and 3"),
+                      HasSubstr("save each replica by a Manager over its group")));
+    EXPECT_FALSE(all.wait());
+
+    Manager own(folder / detail::concat("of-", group->rank() % 2), part);
+    own.add("model", ddp);
+    own.save(1);
+    EXPECT_TRUE(own.wait()) << own.error();
+    {
+      const NoGradGuard no_recording;
+      net->weight.fill_(7);
+    }
+    EXPECT_TRUE(own.load_newest().has_value());
+    EXPECT_EQ(net->weight.to_vector<double>(), std::vector<double>(4, group->rank() % 2));
+  });
 }
 
 TEST_F(RanksDiffer, AReplicaOnOneRankAndItsModuleOnTheOthersAreSavedAlike) {

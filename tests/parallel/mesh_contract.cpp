@@ -104,5 +104,24 @@ TEST_P(MeshContract, RefusesRanksWithOtherAxesOnEveryRank) {
   });
 }
 
+TEST_P(MeshContract, RefusesGroupsAlongOtherAxesOnEveryRank) {
+  run([](Communicator& world) {
+    if (world.size() == 1) return;
+    const Mesh mesh(share(world), two_axes(world.size()));
+    const bool is_last = world.rank() == world.size() - 1;
+    const auto refusal = [&](std::initializer_list<std::string_view> of_last) {
+      return message_of<comm::Mismatch>([&] {
+        if (is_last) mesh.make_group(of_last);
+        if (!is_last) mesh.make_group({"data"});
+      });
+    };
+    const std::string on_last = " on rank " + std::to_string(world.size() - 1);
+    EXPECT_THAT(refusal({"tensor"}), HasSubstr("along data on rank 0 but tensor" + on_last));
+    EXPECT_THAT(refusal({"data", "tensor"}), HasSubstr("but data, tensor" + on_last));
+    EXPECT_THAT(refusal({"modle"}), HasSubstr("but modle" + on_last));
+    EXPECT_EQ(mesh.make_group({"data", "tensor"})->size(), world.size());
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::parallel::testing

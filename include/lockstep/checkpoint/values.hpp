@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -47,7 +48,10 @@ class Values {
     const Value& value = at(name);
     if constexpr (std::floating_point<T>) {
       if (const auto* number = std::get_if<double>(&value)) return static_cast<T>(*number);
-      if (const auto* number = std::get_if<std::int64_t>(&value)) return static_cast<T>(*number);
+      if (const auto* number = std::get_if<std::int64_t>(&value))
+        if (is_exact<T>(*number)) return static_cast<T>(*number);
+      if (const auto* number = std::get_if<std::uint64_t>(&value))
+        if (is_exact<T>(*number)) return static_cast<T>(*number);
     } else if constexpr (std::integral<T> && !std::same_as<T, bool>) {
       if (const auto* number = std::get_if<std::int64_t>(&value))
         if (std::in_range<T>(*number)) return static_cast<T>(*number);
@@ -65,6 +69,13 @@ class Values {
   friend bool operator==(const Values&, const Values&) = default;
 
  private:
+  /// Whether a floating type has this integer. A larger one than all of the integer's type is none.
+  template <std::floating_point T, std::integral Integer>
+  static bool is_exact(Integer number) {
+    const T rounded = static_cast<T>(number);
+    constexpr T beyond = static_cast<T>(std::numeric_limits<Integer>::max() / 2 + 1) * 2;
+    return rounded < beyond && static_cast<Integer>(rounded) == number;
+  }
   const Value& at(std::string_view name) const;
   [[noreturn]] static void throw_other_kind(std::string_view name);
 

@@ -25,6 +25,7 @@ struct MeshAxis {
 ///
 ///     parallel::Mesh mesh(session.world(), {{"data", 2}, {"tensor", 2}});  // of 4 ranks
 ///     DistributedDataParallel replica(model, mesh.group("data"));
+///     checkpoint::Manager checkpoints(folder_of(mesh.coordinate("tensor")), mesh.group("data"));
 ///     Tensor y = parallel::all_reduce(partial, mesh.group("tensor"), ResultGradient::replicated);
 ///
 /// All ranks must make the same meshes, and the same groups of them, in the same order.
@@ -47,8 +48,8 @@ class Mesh {
 
   /// Forms the group of the ranks that differ from this one along the given axes alone, in
   /// row-major order of these axes: those that hold the parts of one replica, say. Blocks; every
-  /// rank of the mesh must call it. @throws as `group`, and InvalidArgument for an axis given
-  /// twice.
+  /// rank of the mesh must call it. @throws as `group`, InvalidArgument for an axis given twice,
+  /// and comm::Mismatch where ranks give different ones: on every rank.
   CommunicatorPtr make_group(std::span<const std::string_view> axes) const;
   /// The same for a list.
   CommunicatorPtr make_group(std::initializer_list<std::string_view> axes) const {
