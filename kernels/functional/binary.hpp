@@ -143,11 +143,11 @@ struct Maximum : Constants<T> {
 
  private:
   LOCKSTEP_HD static T share(T dy, T mine, T other) {
-    return mine > other ? dy : (mine == other ? dy / 2 : T(0));
+    return mine < other ? T(0) : (mine == other ? dy / 2 : dy);
   }
 };
 
-/// The smaller one; NaN where either is. Equal operands share the gradient.
+/// The smaller one; NaN where either is. Equal operands share the gradient; beside NaN both get it.
 template <class T>
 struct Minimum : Constants<T> {
   using Constants<T>::Constants;
@@ -157,7 +157,7 @@ struct Minimum : Constants<T> {
 
  private:
   LOCKSTEP_HD static T share(T dy, T mine, T other) {
-    return mine < other ? dy : (mine == other ? dy / 2 : T(0));
+    return mine > other ? T(0) : (mine == other ? dy / 2 : dy);
   }
 };
 

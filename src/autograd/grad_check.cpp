@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep {
@@ -82,7 +83,7 @@ std::string compare(const std::vector<double>& actual, const std::vector<double>
   for (const double value : expected) largest = std::max(largest, std::abs(value));
   for (std::size_t i = 0; i < expected.size(); ++i) {
     if (std::abs(actual[i] - expected[i]) <= tolerance * largest) continue;
-    std::ostringstream text;
+    lockstep::detail::TextStream text;
     text.precision(12);
     text << "input " << input << ", element " << i << ": backward gives " << actual[i]
          << ", differences give " << expected[i] << " (allowed: " << tolerance * largest << ")";

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "functional/uniform_bound.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -39,7 +40,9 @@ Tensor uniform_(Tensor tensor, double low, double high, Generator& generator) {
                  "]; they must not fall");
   const NoGradGuard no_recording;
   const Tensor drawn = rand(tensor.shape(), draw_options(tensor), generator);
-  return tensor.copy_(affine(drawn, high - low, low));
+  // Rounding to the tensor's dtype could give the bound that is not among the numbers.
+  const double last = functional::last_of_uniform(low, high, tensor.dtype());
+  return tensor.copy_(clamp_max(affine(drawn, high - low, low), last));
 }
 
 Tensor normal_(Tensor tensor, double mean, double deviation, Generator& generator) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "autograd/held_memory.hpp"
 #include "core/fault_list.hpp"
@@ -57,6 +58,7 @@ class Loading {
                "swap_out() first";
     LOCKSTEP_CHECK(faults_.is_empty(), InvalidArgument, "load_state_dict:", faults_.text());
     const NoGradGuard no_recording;
+    keep_own_values();
     for (Slot& slot : slots_)
       if (slot.value.defined() && !is_same_memory(slot.value, slot.target))
         slot.target.copy_(slot.value);
@@ -72,6 +74,17 @@ class Loading {
     else if (value.dtype() != target.dtype())
       faults_.add() << name << ": dtype " << value.dtype() << ", expected " << target.dtype()
                     << " (convert with to(dtype))";
+  }
+
+  /// Values that lie in the memory of targets, of a view or of another target, are copied first:
+  /// what is loaded before them would change them.
+  void keep_own_values() {
+    std::set<const Storage*> memory;
+    for (const Slot& slot : slots_) memory.insert(slot.target.impl().storage.get());
+    for (Slot& slot : slots_)
+      if (slot.value.defined() && !is_same_memory(slot.value, slot.target) &&
+          memory.contains(slot.value.impl().storage.get()))
+        slot.value = slot.value.clone();
   }
 
   /// Checkpoints of PyTorch's wrappers have one more name before all others ("module.").

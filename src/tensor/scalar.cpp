@@ -28,6 +28,12 @@ void check_whole(std::string_view op, DType dtype, const Scalar& value) {
                  "; convert the tensor with to(lockstep::DType::f32)");
 }
 
+bool holds_whole(DType dtype, double number) noexcept {
+  if (dtype == DType::boolean) return number == 0 || number == 1;
+  const Range range = range_of(dtype);
+  return number >= range.least && number < range.beyond;
+}
+
 void check_holds(std::string_view op, DType dtype, const Scalar& value) {
   if (is_floating(dtype) || dtype == DType::boolean) return;
   check_whole(op, dtype, value);

@@ -1,5 +1,6 @@
 #include <sstream>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/autograd/ops.hpp"
@@ -48,6 +49,23 @@ TEST(ConvTranspose1d, IsALayer) {
   EXPECT_THROW(nn::make<nn::ConvTranspose1d>(4, 2, 0), InvalidArgument);
   const std::string message = testing::refusal([&] { return layer(randn({2, 4, 5, 1})); });
   EXPECT_NE(message.find("needs sequences [N, C, L]"), std::string::npos) << message;
+}
+
+TEST(Conv1d, SpeaksOfItselfAndOfSequences) {
+  EXPECT_THAT(testing::refusal([] {
+                conv1d(ones({1, 2, 3}), ones({2, 2, 5}));
+              }),
+              ::testing::HasSubstr("conv1d: a kernel of shape [2, 2, 5] with dilation 1 does not "
+                                   "fit sequences of shape [1, 2, 3] with padding 0"));
+  EXPECT_THAT(testing::refusal([] {
+                conv1d(ones({1, 3, 9}), ones({2, 2, 5}));
+              }),
+              ::testing::HasSubstr("conv1d: input of shape [1, 3, 9] does not fit a weight"));
+  EXPECT_THAT(testing::refusal([] {
+                conv_transpose1d(ones({2, 6, 2}), ones({6, 1, 2}), {},
+                                 {.stride = 3, .padding = 3, .groups = 2});
+              }),
+              ::testing::HasSubstr("conv_transpose1d: sequences of shape [2, 6, 2]"));
 }
 
 }  // namespace

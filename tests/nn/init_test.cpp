@@ -37,6 +37,16 @@ TEST_F(Init, UniformFillsItsRange) {
   EXPECT_GT(s.high, 2.99);
 }
 
+TEST_F(Init, UniformIn16BitsLeavesTheUpperBoundOut) {
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const double high : {1.0, 0.25, 0.0}) {
+      const Tensor x = nn::init::uniform_(empty({200'000}, {.dtype = dtype}), -0.25, high);
+      EXPECT_LT(amax(x.to(DType::f64)).item(), high);
+      EXPECT_GE(amin(x.to(DType::f64)).item(), -0.25);
+    }
+  EXPECT_EQ(amax(nn::init::uniform_(empty({10}), 2.0, 2.0)).item(), 2.0);
+}
+
 TEST_F(Init, NormalHasItsMeanAndDeviation) {
   const Statistics s(nn::init::normal_(weight, 2.0, 0.5));
   EXPECT_NEAR(s.mean, 2.0, 0.02);

@@ -41,6 +41,8 @@ class Scalar {
   bool integral_ = false;
 };
 
+/// Whether an integer dtype, or bool, has this whole number.
+bool holds_whole(DType dtype, double number) noexcept;
 /// @throws InvalidArgument where an integer dtype cannot be this number: a fraction, or past its
 /// range. bool takes all, for what is not 0 is true.
 void check_holds(std::string_view op, DType dtype, const Scalar& value);

@@ -44,16 +44,17 @@ double whole_bound(CompareOp op, double value) {
 
 Tensor compare(CompareOp op, const Tensor& x, const Scalar& number) {
   if (is_floating(x.dtype())) return compare(op, x, scalar(number, x.options()));
-  if (!number.fits_double())
-    return compare(op, x.to(DType::i64), scalar(number, {DType::i64, x.device()}));
+  if (!number.fits_double() && x.dtype() == DType::i64)
+    return compare(op, x, scalar(number, x.options()));
   const double value = number.to_double();
   const double bound = whole_bound(op, value);
   const bool equality = op == CompareOp::eq || op == CompareOp::ne;
   // Beyond all i64, or a fraction that none equals: the same for every element.
   const bool constant = !(bound >= -0x1p63 && bound < 0x1p63) || (equality && bound != value);
   if (constant) return full(x.shape(), holds(op, 0.0, value), {DType::boolean, x.device()});
-  const Tensor wide = x.to(DType::i64);
-  return compare(op, wide, scalar(bound, wide.options()));
+  if (holds_whole(x.dtype(), bound)) return compare(op, x, scalar(bound, x.options()));
+  // Beyond all that the dtype holds.
+  return full(x.shape(), holds(op, 0.0, bound), {DType::boolean, x.device()});
 }
 
 Tensor logic(CompareOp op, const Tensor& a, const Tensor& b) {

@@ -190,6 +190,33 @@ Tensor conv2d_of_same_extents(const Tensor& x, const Tensor& weight, const Tenso
   return conv2d(more[1] || more[3] ? pad(x, more) : x, weight, bias, options);
 }
 
+/// What images of height 1 would be refused for, in the words of sequences.
+void check_sequences(const Tensor& x, const Tensor& weight, const Conv1dOptions& o) {
+  const std::string_view name = ops::conv1d.name;
+  LOCKSTEP_CHECK(
+      o.groups > 0 && x.size(1) == weight.size(1) * o.groups && weight.size(0) % o.groups == 0,
+      InvalidArgument, name, ": input of shape ", x.shape(), " does not fit a weight of shape ",
+      weight.shape(), " (out, in / groups, k) in ", o.groups, " groups");
+  if (o.padding == same_padding || o.stride <= 0 || o.padding < 0 || o.dilation <= 0) return;
+  LOCKSTEP_CHECK(x.size(2) + 2 * o.padding > o.dilation * (weight.size(2) - 1), InvalidArgument,
+                 name, ": a kernel of shape ", weight.shape(), " with dilation ", o.dilation,
+                 " does not fit sequences of shape ", x.shape(), " with padding ", o.padding);
+}
+
+/// The same for those that are made longer.
+void check_sequences(const Tensor& x, const Tensor& weight, const ConvTranspose1dOptions& o) {
+  const std::string_view name = ops::conv_transpose1d.name;
+  LOCKSTEP_CHECK(o.groups > 0 && x.size(1) == weight.size(0) && x.size(1) % o.groups == 0,
+                 InvalidArgument, name, ": input of shape ", x.shape(),
+                 " does not fit a weight of shape ", weight.shape(), " (in, out / groups, k) in ",
+                 o.groups, " groups");
+  const TransposedAxis axis{x.size(2), weight.size(2),   o.stride,
+                            o.padding, o.output_padding, o.dilation};
+  LOCKSTEP_CHECK(axis.in > 0 && axis.out() > 0, InvalidArgument, name, ": sequences of shape ",
+                 x.shape(), " with a kernel of shape ", weight.shape(), ", stride ", o.stride,
+                 " and padding ", o.padding, " give none (of length ", axis.out(), ")");
+}
+
 }  // namespace
 
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -199,6 +226,7 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
   LOCKSTEP_CHECK(x.dim() == 3 && weight.dim() == 3, InvalidArgument, call.name(),
                  ": needs sequences [N, C, L] and weights [out, C / groups, K], got shapes ",
                  x.shape(), " and ", weight.shape());
+  check_sequences(x, weight, options);
   return conv2d(x.unsqueeze(2), weight.unsqueeze(2), bias,
                 {.stride = {1, options.stride},
                  .padding = {0, options.padding},
@@ -214,6 +242,7 @@ Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bia
   LOCKSTEP_CHECK(x.dim() == 3 && weight.dim() == 3, InvalidArgument, call.name(),
                  ": needs sequences [N, C, L] and weights [C, out / groups, K], got shapes ",
                  x.shape(), " and ", weight.shape());
+  check_sequences(x, weight, options);
   return conv_transpose2d(x.unsqueeze(2), weight.unsqueeze(2), bias,
                           {.stride = {1, options.stride},
                            .padding = {0, options.padding},

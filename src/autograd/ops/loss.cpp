@@ -94,10 +94,11 @@ Tensor huber_loss(const Tensor& input, const Tensor& target, double delta, Reduc
   const ComposedOp call(ops::huber_loss, input, target);
   check_same_shape(call.name(), input, target);
   LOCKSTEP_CHECK(delta > 0, InvalidArgument, call.name(), ": delta must be positive, got ", delta);
-  const Tensor distance = abs(call[0] - call[1]);
-  // With near = min(d, delta), both branches are near * (d - near / 2).
-  const Tensor near = clamp(distance, 0.0, delta);
-  return reduced(near * (distance - near * 0.5), reduction);
+  const Tensor error = call[0] - call[1];
+  // With near = clamp(e, -delta, delta) all branches are near * (e - near / 2), whose slope, unlike
+  // that of |e|, is NaN where e is: a GradScaler looks at gradients alone.
+  const Tensor near = clamp(error, -delta, delta);
+  return reduced(near * (error - near * 0.5), reduction);
 }
 
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, double beta, Reduction reduction) {
@@ -139,7 +140,7 @@ Tensor kl_div(const Tensor& input_in, const Tensor& target_in, Reduction reducti
   check_same_shape(call.name(), input_in, target_in);
   const Tensor &input = call[0], &target = call[1];
   if (log_target) return reduced(exp(target) * (target - input), reduction);
-  const Tensor safe = where(target > 0.0, target, 1.0);
+  const Tensor safe = where(target == 0.0, 1.0, target);  // NaN where a logarithm is none
   return reduced(target * (log(safe) - input), reduction);
 }
 

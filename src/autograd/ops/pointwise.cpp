@@ -279,8 +279,14 @@ Tensor div(Scalar value, const Tensor& x) {
 }
 Tensor div(const Tensor& a, const Tensor& b, RoundingMode rounding) {
   if (rounding == RoundingMode::floor) return floor_divide(a, b);
-  const Tensor quotient = binary(BinaryOp::div, a, b);  // that of integers is cut off
-  return is_floating(a.dtype()) ? trunc(quotient) : quotient;
+  // The gradient is floor_divide's: 0 times the quotient's would be NaN where b is 0.
+  const bool is_recorded = grad_enabled() && (a.requires_grad() || b.requires_grad());
+  const Tensor whole = no_grad([&] {
+    const Tensor quotient = binary(BinaryOp::div, a, b);  // that of integers is cut off
+    return is_floating(quotient.dtype()) ? trunc(quotient) : quotient;
+  });
+  if (!is_recorded) return whole;
+  return where(ones({}, {DType::boolean, whole.device()}), whole, floor_divide(a, b));
 }
 Tensor floor_divide(const Tensor& a, const Tensor& b) {
   return binary(BinaryOp::floor_divide, a, b);
@@ -301,6 +307,10 @@ Tensor atan2(const Tensor& y, const Tensor& x) { return binary(BinaryOp::atan2, 
 Tensor maximum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::maximum, a, b); }
 Tensor minimum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::minimum, a, b); }
 Tensor pow(const Tensor& a, const Tensor& b) { return binary(BinaryOp::pow, a, b); }
+Tensor pow(Scalar base, const Tensor& exponent) {
+  const Tensor power = floating(exponent);
+  return pow(scalar(base, power.options()), power);
+}
 Tensor swiglu(const Tensor& gate, const Tensor& up) { return binary(BinaryOp::swiglu, gate, up); }
 
 Tensor lerp(const Tensor& a_in, const Tensor& b_in, const Tensor& weight_in) {

@@ -216,9 +216,11 @@ Tensor prod(const Tensor& x_in, const Dims& dims, bool keepdim) {
         const Tensor safe = masked_fill(wide, is_zero, 1.0);
         const Tensor others = reduce_kept(ReduceOp::prod, safe, kept, safe.dtype());
         const Tensor zeros_met = reduce_kept(ReduceOp::sum, is_zero, kept, DType::i64);
-        const Tensor dropped =
-            logical_or(zeros_met > 1.0, logical_and(zeros_met == 1.0, logical_not(is_zero)));
-        const Tensor slope = masked_fill(div(others, safe), dropped, 0.0);
+        const Tensor beside_zero = logical_and(zeros_met == 1.0, logical_not(is_zero));
+        const Tensor quotient = div(others, safe);
+        // Not the number 0: what is infinite or NaN must not be lost.
+        const Tensor slope =
+            masked_fill(where(beside_zero, quotient * 0.0, quotient), zeros_met > 1.0, 0.0);
         inputs.set(0, mul(dy.to(slope.dtype()), slope).to(dy.dtype()));
       });
 }
@@ -233,8 +235,11 @@ Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) {
 Tensor logsumexp(const Tensor& x_in, const Dims& dims, bool keepdim) {
   const ComposedOp call(ops::logsumexp, x_in);
   const Tensor x = call[0].to(statistics_dtype(call[0].dtype()));
-  // The shift by the maximum is constant for the gradient; infinite maxima shift by 0.
-  Tensor shift = no_grad([&] { return amax(x, dims, true); });
+  // The shift by the maximum is constant for the gradient; infinite maxima shift by 0, as does
+  // that of no elements, whose sum of 0 has the logarithm -inf.
+  const Shape kept = kept_shape(x.shape(), dims);
+  const bool has_none = x.numel() == 0 && numel(kept) > 0;
+  Tensor shift = has_none ? zeros(kept, x.options()) : no_grad([&] { return amax(x, dims, true); });
   const double infinity = std::numeric_limits<double>::infinity();
   const Tensor zero = zeros({}, x.options());
   shift = where(eq(abs(shift), full({}, infinity, x.options())), zero, shift);
@@ -318,6 +323,8 @@ Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim) {
 Tensor argmax(const Tensor& x) { return argmax(x.reshape({-1}), 0); }
 Tensor argmin(const Tensor& x) { return argmin(x.reshape({-1}), 0); }
 
+Tensor max(const Tensor& a, const Tensor& b) { return maximum(a, b); }
+Tensor min(const Tensor& a, const Tensor& b) { return minimum(a, b); }
 Tensor max(const Tensor& x) { return extreme(ReduceOp::amax, ops::max, x, {}, false); }
 Tensor min(const Tensor& x) { return extreme(ReduceOp::amin, ops::min, x, {}, false); }
 std::pair<Tensor, Tensor> max(const Tensor& x, std::int64_t dim, bool keepdim) {

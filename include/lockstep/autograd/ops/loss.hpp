@@ -122,8 +122,9 @@ Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& targets,
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targets,
                                         const Tensor& weight = {}, const Tensor& pos_weight = {},
                                         Reduction reduction = Reduction::mean);
-/// target * (log(target) - input) for log-probabilities `input`. As in PyTorch the mean is over all
-/// elements; the divergence itself, of each row of a batch, is `Reduction::batch_mean`.
+/// target * (log(target) - input) for log-probabilities `input`; NaN where a target is below 0. As
+/// in PyTorch the mean is over all elements; the divergence itself, of each row of a batch, is
+/// `Reduction::batch_mean`.
 /// @param log_target `target` holds logarithms of probabilities, too.
 Tensor kl_div(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean,
               bool log_target = false);

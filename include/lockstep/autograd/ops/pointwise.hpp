@@ -170,12 +170,14 @@ Tensor fmod(const Tensor& a, const Tensor& b);
 Tensor fmod(const Tensor& x, Scalar value);
 /// The angle in radians of the point (x, y), within [-pi, pi]. At (0, 0) its gradient is 0.
 Tensor atan2(const Tensor& y, const Tensor& x);
-/// The larger; at ties each gets half of the gradient.
+/// The larger; at ties each gets half of the gradient, and beside NaN all of it.
 Tensor maximum(const Tensor& a, const Tensor& b);
-/// The smaller; at ties each gets half of the gradient.
+/// The smaller; at ties each gets half of the gradient, and beside NaN all of it.
 Tensor minimum(const Tensor& a, const Tensor& b);
 /// a to the power b.
 Tensor pow(const Tensor& a, const Tensor& b);
+/// A number to the power of each element.
+Tensor pow(Scalar base, const Tensor& exponent);
 /// x + value * a * b. 16 bits are rounded once. Floating; shapes broadcast.
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1.0);
 /// x + value * a / b, likewise.

@@ -39,7 +39,7 @@ Tensor amin(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor amin(const Tensor& x, DimIndex auto dim, bool keepdim = false) {
   return amin(x, only(dim), keepdim);
 }
-/// log(sum(exp(x))), without overflow.
+/// log(sum(exp(x))), without overflow; of no elements -inf.
 Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor logsumexp(const Tensor& x, DimIndex auto dim, bool keepdim = false) {
   return logsumexp(x, only(dim), keepdim);
@@ -94,6 +94,10 @@ Tensor argmin(const Tensor& x);
 Tensor max(const Tensor& x);
 /// The smallest element of all, as `amin`.
 Tensor min(const Tensor& x);
+/// The larger of two, element by element, as `maximum`.
+Tensor max(const Tensor& a, const Tensor& b);
+/// The smaller of two, element by element, as `minimum`.
+Tensor min(const Tensor& a, const Tensor& b);
 /// The largest elements along a dimension and the positions (i64) of the first of each, which gets
 /// the whole gradient. NaN counts as the largest.
 std::pair<Tensor, Tensor> max(const Tensor& x, std::int64_t dim, bool keepdim = false);
