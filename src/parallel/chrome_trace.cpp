@@ -1,5 +1,6 @@
 #include "lockstep/parallel/chrome_trace.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -41,7 +42,7 @@ void ChromeTrace::add_event(const std::string& name, int track, TraceClock::time
   const auto us = [](TraceClock::duration time) {
     return std::chrono::duration<double, std::micro>(time).count();
   };
-  std::ostringstream out;
+  lockstep::detail::TextStream out;
   out.precision(3);
   out << std::fixed << ",\n{\"ph\": \"X\", \"name\": " << quoted(name)
       << ", \"pid\": " << group_.rank() << ", \"tid\": " << track
@@ -51,14 +52,17 @@ void ChromeTrace::add_event(const std::string& name, int track, TraceClock::time
 }
 
 void ChromeTrace::add(const ReducerTrace& trace) {
-  if (trace.first_gradient < former_end_) return;  // captured, or told before
-  add_event("update, forward", computation, former_end_, trace.first_gradient);
+  // One of before, or a captured step's, whose reducer still has the one that was told.
+  if (trace.first_gradient < origin_ || !told_.insert(trace.first_gradient).second) return;
+  // A backward through several replicas has a trace of each.
+  if (trace.first_gradient > former_end_)
+    add_event("update, forward", computation, former_end_, trace.first_gradient);
   add_event("backward", computation, trace.first_gradient, trace.backward_end);
   add_event("wait for buckets", computation, trace.backward_end, trace.synchronized);
   for (const BucketTrace& bucket : trace.buckets)
     add_event(bucket.label, communication, bucket.started, bucket.finished,
               detail::concat("\"bytes\": ", bucket.bytes));
-  former_end_ = trace.synchronized;
+  former_end_ = std::max(former_end_, trace.synchronized);
 }
 
 void ChromeTrace::write(const std::filesystem::path& path) const {

@@ -3,11 +3,13 @@
 #include <iomanip>
 #include <sstream>
 
+#include "lockstep/core/error.hpp"
+
 namespace lockstep::parallel {
 namespace {
 
 std::string ms(double seconds) {
-  std::ostringstream out;
+  lockstep::detail::TextStream out;
   out << std::fixed << std::setprecision(3) << seconds * 1e3 << " ms";
   return out.str();
 }
@@ -25,7 +27,7 @@ void write(std::ostream& out, const char* what, const HiddenCommunication& times
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const CommunicationReport& report) {
-  std::ostringstream text;
+  lockstep::detail::TextStream text;
   text << std::setprecision(3);
   for (std::size_t b = 0; b < report.buckets.size(); ++b) {
     const BucketReport& bucket = report.buckets[b];

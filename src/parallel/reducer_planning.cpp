@@ -52,21 +52,20 @@ CommunicationReport Reducer::report() const {
   CommunicationReport report;
   report.buckets.resize(buckets_.size());
   std::vector<BucketSpan> collectives;
+  bool is_of_these = true;  // and not of a backward before these buckets
   for (const BucketTrace& each : trace.buckets) {
-    if (each.bucket >= buckets_.size() || each.label != buckets_[each.bucket].label) {
-      report.buckets.clear();  // those of a backward before these buckets
-      collectives.clear();
-      break;
-    }
-    BucketReport& bucket = report.buckets[each.bucket];
     collectives.push_back(
         {since_begin(each.launched), since_begin(each.started), since_begin(each.finished)});
+    is_of_these =
+        is_of_these && each.bucket < buckets_.size() && each.label == buckets_[each.bucket].label;
+    if (!is_of_these) continue;
+    BucketReport& bucket = report.buckets[each.bucket];
     if (bucket.bytes == 0) bucket.achieved = collectives.back();
     bucket.achieved.end = collectives.back().end;
     bucket.bytes = plan_[each.bucket].bytes();
     bucket.last = parameters_[plan_[each.bucket].parameters.back()].first;
   }
-  if (collectives.empty()) report.buckets.clear();
+  if (collectives.empty() || !is_of_these) report.buckets.clear();
   if (group_->size() == 1) collectives.clear();  // they moved nothing
   report.achieved = hidden_of(collectives, std::max(0.0, since_begin(trace.backward_end)));
   if (!measured_) return report;

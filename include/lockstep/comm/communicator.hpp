@@ -54,7 +54,7 @@ struct CommunicatorOptions {
   std::chrono::milliseconds leave_timeout = std::chrono::seconds(10);
   /// Compare op, dtype, count, order, label and id of every collective between the ranks: on the
   /// CPU before it runs, so that all throw Mismatch. Over NCCL meanwhile, and up to some 100 ms
-  /// later: then the group fails with PeerFailure, and what was computed since is void.
+  /// later: then the whole job ends, whatever group it was, as what was computed since is void.
   bool check_signatures = true;
   /// The backend: "nccl", or one of the host, through which data of GPUs are staged: "shm", "hier",
   /// "mpi", "self", "tcp"; empty: the first that serves the job, however the ranks met.

@@ -20,7 +20,8 @@ struct ReduceOp {
 
   /// x0 + x1 + ...
   static constexpr ReduceOp sum() { return {}; }
-  /// The sum divided by the number of ranks; integers round towards zero.
+  /// The sum divided by the number of ranks; integers round towards zero. Over NCCL the sum of
+  /// integers is one of their dtype, and wraps; on the host it does not.
   static constexpr ReduceOp average() { return {ReduceKind::average}; }
   /// The smallest. With a NaN: that, on the host; over NCCL the numbers win.
   static constexpr ReduceOp min() { return {ReduceKind::min}; }

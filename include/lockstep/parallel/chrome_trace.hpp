@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
 #include <string>
 
 #include "lockstep/comm/communicator.hpp"
@@ -19,7 +20,8 @@ class ChromeTrace {
   /// Time counts from here. Blocks; every rank must call it.
   explicit ChromeTrace(comm::Communicator& group);
 
-  /// Adds the last backward of this rank, as Reducer::trace gives it; none of a captured one.
+  /// Adds the last backward of this rank, as Reducer::trace gives it; none of a captured one, nor
+  /// one that was added. Of a backward through several replicas, add the trace of each.
   void add(const ReducerTrace& trace);
   /// Writes what all ranks have added, in the trace event format (JSON). Rank 0 does; blocks, and
   /// every rank must call it. @throws InvalidArgument on rank 0 if the file cannot be written.
@@ -31,6 +33,7 @@ class ChromeTrace {
 
   comm::Communicator& group_;
   TraceClock::time_point origin_, former_end_;
+  std::set<TraceClock::time_point> told_;  // first gradients
   std::string events_;
 };
 

@@ -34,7 +34,9 @@ struct HiddenCommunication {
 /// A rank alone exchanges nothing.
 /// On the CPU, bucket's times include what this rank waited for later ones.
 struct CommunicationReport {
-  std::vector<BucketReport> buckets;  ///< in launch order; the last one is the exposed tail
+  /// In launch order; the last one is the exposed tail. None behind a backward with other buckets
+  /// than those that there are now, which a plan has replaced.
+  std::vector<BucketReport> buckets;
   HiddenCommunication achieved;
 
   /// There where the Reducer has measured (BucketPlanning::measured).

@@ -34,6 +34,7 @@ void ThreadHub::ring(int rank) {
 
 std::shared_ptr<ThreadHub> ThreadHub::subgroup(std::uint64_t split, int color, int size) {
   const std::lock_guard lock(mutex_);
+  std::erase_if(subgroups_, [](const auto& each) { return each.second.expired(); });
   std::weak_ptr<ThreadHub>& entry = subgroups_[{split, color}];
   std::shared_ptr<ThreadHub> hub = entry.lock();
   if (!hub) entry = hub = std::make_shared<ThreadHub>(size);

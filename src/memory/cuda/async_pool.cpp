@@ -32,6 +32,16 @@ void wait_for(StreamRef other, StreamRef stream) {
   runtime.destroy_event(other.device, event);
 }
 
+/// Null where the driver has no memory left.
+void* ask_driver(std::size_t bytes, StreamRef stream) {
+  void* data = nullptr;
+  const cudaError_t status = cudaMallocAsync(&data, bytes, handle_of(stream));
+  if (status == cudaSuccess) return data;
+  if (status != cudaErrorMemoryAllocation) detail::throw_cuda_error("cudaMallocAsync", status);
+  static_cast<void>(cudaGetLastError());
+  return nullptr;
+}
+
 }  // namespace
 
 CudaAsyncPool::CudaAsyncPool(int device) : DirectPool(cuda(device)), device_(device) {
@@ -46,12 +56,14 @@ void CudaAsyncPool::trim(std::size_t keep) {
 
 void* CudaAsyncPool::obtain(std::size_t bytes, StreamRef stream) {
   const CudaDeviceGuard guard(device_);
-  void* data = nullptr;
-  const cudaError_t status = cudaMallocAsync(&data, bytes, handle_of(stream));
-  if (status == cudaSuccess) return data;
-  if (status != cudaErrorMemoryAllocation) detail::throw_cuda_error("cudaMallocAsync", status);
-  static_cast<void>(cudaGetLastError());
-  return nullptr;
+  if (void* const data = ask_driver(bytes, stream)) return data;
+  // What was freed is the driver's once the stream has come so far; a capture cannot wait.
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  LOCKSTEP_CUDA_CALL(cudaStreamIsCapturing, handle_of(stream), &capture);
+  if (capture != cudaStreamCaptureStatusNone) return nullptr;
+  LOCKSTEP_CUDA_CALL(cudaStreamSynchronize, handle_of(stream));
+  trim(0);
+  return ask_driver(bytes, stream);
 }
 
 void CudaAsyncPool::give_back(const DirectBlock& block) noexcept {
