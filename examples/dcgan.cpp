@@ -72,7 +72,7 @@ void add_options(CLI::App& app, Options& o) {
       ->required()
       ->check(CLI::ExistingDirectory);
   app.add_option("--out", o.out, "Folder of samples, and of both networks at the end")
-      ->check(examples::writable());
+      ->check(examples::writable_folder());
   app.add_option("--epochs", o.epochs, "Passes over the images")->check(positive);
   app.add_option("--steps", o.steps, "Stop after this many steps; 0: no limit")
       ->check(examples::whole_number(0));

@@ -111,8 +111,9 @@ void add_options(CLI::App& app, Options& o) {
                  "Replay batches: safetensors with `tokens` i64 [steps, batch, context + 1]")
       ->check(CLI::ExistingFile);
   app.add_option("--save", o.save, "Write the trained weights here (safetensors)")
-      ->check(examples::writable());
-  app.add_option("--log", o.log, "Write one JSON object a step here")->check(examples::writable());
+      ->check(examples::writable_folder());
+  app.add_option("--log", o.log, "Write one JSON object a step here")
+      ->check(examples::writable_file());
   examples::add_memory_options(app, o.memory);
   app.add_option("--sample", o.sample, "Bytes of text to generate at the end")
       ->check(examples::whole_number(0, 1 << 20));
@@ -315,7 +316,6 @@ int run(ls::Session& session, CLI::App& app, Options o) {
     return result;
   });
   report.finish(step);
-  traces.write();
   if (divergence) {  // before the weights are saved
     const auto whole = replica.whole_parameters();
     divergence->run();
@@ -331,6 +331,7 @@ int run(ls::Session& session, CLI::App& app, Options o) {
       std::cout << "--- sample ---\n"
                 << generate(*model, "The ", o, session.device()) << "\n--------------" << std::endl;
   }
+  traces.write();  // behind the weights: a file that cannot be written loses none
   return examples::leave_together(session, code);
 }
 

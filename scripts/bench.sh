@@ -7,6 +7,16 @@
 # The lines are kept in BUILD_DIR/benchmarks.jsonl.
 source "$(dirname "$0")/lib.sh"
 
+usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
+for word in "$@"; do
+  case $word in
+    -h | --help) usage && exit 0 ;;
+    -*) usage >&2 && exit 2 ;;
+  esac
+  basename -a benchmarks/*.c* benchmarks/mpi/*.cpp | sed 's/^/benchmark_/; s/\.c.*$//' | grep -qF -- "$word" ||
+    fail "no benchmark matches '$word': there are benchmarks/*.cpp, benchmarks/mpi/*.cpp"
+done
+
 need_dependencies
 configure "$build_dir"
 if grep -q '^LOCKSTEP_BUILD_BENCHMARKS:BOOL=OFF' "$build_dir/CMakeCache.txt"; then

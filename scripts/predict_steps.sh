@@ -8,7 +8,8 @@
 source "$(dirname "$0")/lib.sh"
 
 usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
-device=h100 bin=build-sim/bin folder=build-sim/predicted only=gpt2-bf16,gpt2-autocast,resnet50,llama,vit-bf16
+steps=gpt2-bf16,gpt2-autocast,resnet50,llama,vit-bf16
+device=h100 bin=build-sim/bin folder=build-sim/predicted only=$steps
 while [ $# -gt 0 ]; do
   case $1 in
     --device) device=${2:?} && shift ;;
@@ -19,6 +20,9 @@ while [ $# -gt 0 ]; do
     *) folder=$1 ;;
   esac
   shift
+done
+for step in ${only//,/ }; do
+  case ,$steps, in *",$step,"*) ;; *) fail "no step is called '$step'; there are $steps" ;; esac
 done
 if [ ! -x "$bin/benchmark_model_step" ]; then
   need_dependencies
@@ -58,7 +62,6 @@ case ,$only, in *,llama,*)
   rows+=("Llama 3.2 1B, 4 x 2,048 tokens, in bf16=$folder/llama-2-layers.jsonl,$folder/llama-4-layers.jsonl,7")
   ;;
 esac
-[ ${#rows[@]} -gt 0 ] || fail "no step is called '$only'"
 say "Predicted for $device"
 predict table "${rows[@]}" | tee "$folder/table.md"
 next "$folder/*.txt says where time goes, *.svg draws it, *.trace.json opens in Perfetto"

@@ -32,6 +32,9 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 case $mode in weak | strong | both) ;; *) fail "--mode takes weak, strong or both, not '$mode'" ;; esac
+for count in $ranks; do
+  [[ $count =~ ^[1-9][0-9]*$ ]] || fail "--ranks takes numbers from 1 on, not '$count'"
+done
 [ -z "$hosts" ] || [ -n "$ranks" ] || fail "--hosts needs --ranks, the numbers of ranks to measure"
 
 places() { # how many ranks have a GPU, or a core, to themselves

@@ -122,10 +122,15 @@ CLI::Validator below_one() {
   return {check, "NUMBER"};
 }
 
-CLI::Validator writable() {
-  const auto check = [](const std::string& text) -> std::string {
+namespace {
+
+CLI::Validator writable(bool is_folder) {
+  const auto check = [is_folder](const std::string& text) -> std::string {
     namespace fs = std::filesystem;
     std::error_code ignored;
+    if (!is_folder && fs::is_directory(text, ignored)) return text + " is a folder; name a file";
+    if (is_folder && fs::exists(text, ignored) && !fs::is_directory(text, ignored))
+      return text + " is no folder; name another";
     fs::path folder = fs::absolute(text, ignored).parent_path();
     while (!fs::exists(folder, ignored) && folder.has_relative_path())
       folder = folder.parent_path();
@@ -134,6 +139,12 @@ CLI::Validator writable() {
   };
   return {check, "PATH"};
 }
+
+}  // namespace
+
+CLI::Validator writable_file() { return writable(false); }
+
+CLI::Validator writable_folder() { return writable(true); }
 
 CLI::Validator gpt2_files() {
   const auto check = [](const std::string& text) -> std::string {

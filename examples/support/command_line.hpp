@@ -42,8 +42,10 @@ CLI::Validator positive(double most);
 CLI::Validator not_negative();
 /// Accepts numbers from 0 to below 1.
 CLI::Validator below_one();
-/// Accepts paths at which a file or folder can be made, missing folders above it included.
-CLI::Validator writable();
+/// Accepts paths at which a file can be made, or replaced, missing folders above it included.
+CLI::Validator writable_file();
+/// Accepts folders, and paths at which one can be made.
+CLI::Validator writable_folder();
 /// Accepts folders with a config.json, and .safetensors files: Hugging Face's GPT-2.
 CLI::Validator gpt2_files();
 

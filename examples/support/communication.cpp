@@ -37,7 +37,7 @@ void add_communication_options(CLI::App& app, CommunicationOptions& o) {
       ->check(positive(most_mb));
   app.add_option("--trace", o.trace,
                  "Write a Chrome trace of the first 64 steps' backwards on all ranks here (JSON)")
-      ->check(writable());
+      ->check(writable_file());
   app.add_option("--timeout", o.timeout,
                  "Seconds that a collective waits for other ranks; default: LOCKSTEP_TIMEOUT, else "
                  "600")
@@ -55,7 +55,9 @@ void StepTraces::add(const ls::parallel::Reducer& reducer) {
 }
 
 void StepTraces::write() const {
-  if (trace_) trace_->write(path_);
+  if (!trace_) return;
+  if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path());
+  trace_->write(path_);
 }
 
 }  // namespace examples

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -44,7 +45,7 @@ class StepTraces {
   void write() const;
 
  private:
-  std::string path_;
+  std::filesystem::path path_;
   std::optional<lockstep::parallel::ChromeTrace> trace_;
   int steps_ = 0;
 };

@@ -22,8 +22,8 @@ void add_image_training_options(CLI::App& app, ImageTrainingOptions& o) {
   app.add_option("--workers", o.workers, "Threads that prepare batches")
       ->check(whole_number(0, 256));
   app.add_option("--save", o.save, "Write the trained weights here (safetensors)")
-      ->check(writable());
-  app.add_option("--log", o.log, "Write one JSON object a step here")->check(writable());
+      ->check(writable_file());
+  app.add_option("--log", o.log, "Write one JSON object a step here")->check(writable_file());
   add_memory_options(app, o.memory);
   add_loop_options(app, o.loop);
 }

@@ -19,7 +19,7 @@ bool has_checkpoints(const std::filesystem::path& folder) try {
 void add_checkpoint_options(CLI::App& app, LoopChoice& choice) {
   app.add_option("--checkpoint-dir", choice.folder,
                  "Save all that the run needs to go on, in this folder")
-      ->check(writable());
+      ->check(writable_folder());
   app.add_option("--save-every", choice.save_every,
                  "Steps from one checkpoint to the next, or auto: as often as costs 1 %")
       ->check(CLI::IsMember({"auto"}) | whole_number(1));

@@ -19,7 +19,7 @@ void add_memory_options(CLI::App& app, MemoryOptions& options) {
                "Work out after the second step where those behind it put their tensors");
   app.add_option("--memory-snapshot", options.snapshot,
                  "Write rank 0's memory during the third step here, for scripts/memory_plot.py")
-      ->check(writable());
+      ->check(writable_file());
 }
 
 StepMemory::StepMemory(const MemoryOptions& options, const ls::Session& session,

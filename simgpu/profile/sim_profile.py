@@ -17,6 +17,7 @@ docs/performance-gpu.md says what is predicted, and how far to trust it.
 
 import argparse
 import json
+import math
 import pathlib
 import sys
 
@@ -172,13 +173,27 @@ def list_devices(arguments):
 
 def not_negative(text):
     value = float(text)
-    if not value >= 0:
+    if not (value >= 0 and math.isfinite(value)):
         raise argparse.ArgumentTypeError(f"{text} is no time: give 0 or more")
     return value
 
 
-def numbers(words):
-    return [int(word) for word in words.split(",")]
+def positive(text):
+    value = float(text)
+    if not (value > 0 and math.isfinite(value)):
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def count(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no number of them: give 1 or more")
+    return value
+
+
+def counts(words):
+    return [count(word) for word in words.split(",")]
 
 
 def parser():
@@ -207,15 +222,15 @@ def parser():
         command.add_argument("--host-gap", type=not_negative, help="microseconds of the host's own work before each call, "
                                                             "instead of what was measured")
         command.add_argument("--efa", action="store_true", help="nodes are connected by EFA")
-        command.add_argument("--per-node", type=int, default=8, help="GPUs of a node; default: 8")
-        command.add_argument("--nodes", type=int, help="over which the ranks are spread; default: as few as hold them")
+        command.add_argument("--per-node", type=count, default=8, help="GPUs of a node; default: 8")
+        command.add_argument("--nodes", type=count, help="over which the ranks are spread; default: as few as hold them")
     commands.choices["report"].add_argument("--rows", type=int, default=20, help="of what costs most")
-    commands.choices["report"].add_argument("--model-flops", type=float, help="of a step and rank, for the MFU; default: of all library calls")
+    commands.choices["report"].add_argument("--model-flops", type=positive, help="of a step and rank, for the MFU; default: of all library calls")
     for name in ("report", "check"):
         commands.choices[name].add_argument("--resources", type=pathlib.Path, help="what `resources` wrote")
     commands.choices["report"].add_argument("--trace", type=pathlib.Path, help="a Chrome trace of the step")
     commands.choices["report"].add_argument("--svg", type=pathlib.Path, help="a drawing of the step")
-    commands.choices["scale"].add_argument("--ranks", type=numbers, default=[8, 64, 512, 4096],
+    commands.choices["scale"].add_argument("--ranks", type=counts, default=[8, 64, 512, 4096],
                                            help="jobs of how many; default: 8,64,512,4096")
     command = commands.add_parser("trust", help="published measurements beside predictions")
     command.set_defaults(act=make_trust)
@@ -225,7 +240,7 @@ def parser():
     command.set_defaults(act=write_program)
     command.add_argument("name", choices=sorted(catalogue.PROGRAMS))
     command.add_argument("-o", "--out", type=pathlib.Path, required=True)
-    command.add_argument("--ranks", type=int, default=1)
+    command.add_argument("--ranks", type=count, default=1)
     command = commands.add_parser("resources", help="registers and spills of kernels, by nvcc")
     command.set_defaults(act=write_resources)
     command.add_argument("build", type=pathlib.Path, help="the folder of a build with LOCKSTEP_CUDA=ON")
