@@ -21,7 +21,9 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-for step in ${only//,/ }; do
+IFS=, read -ra wanted <<<"$only"
+[ ${#wanted[@]} -gt 0 ] || fail "--only takes steps: $steps"
+for step in "${wanted[@]}"; do
   case ,$steps, in *",$step,"*) ;; *) fail "no step is called '$step'; there are $steps" ;; esac
 done
 if [ ! -x "$bin/benchmark_model_step" ]; then

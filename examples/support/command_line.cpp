@@ -124,20 +124,24 @@ CLI::Validator below_one() {
 
 namespace {
 
+std::string fault_of_path(const std::string& text, bool is_folder) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path wanted = fs::absolute(text, ignored);
+  if (!is_folder && (!wanted.has_filename() || fs::is_directory(wanted, ignored)))
+    return text + " is a folder; name a file";
+  if (is_folder && fs::exists(wanted, ignored) && !fs::is_directory(wanted, ignored))
+    return text + " is no folder; name another";
+  fs::path place = wanted;  // what there is of it
+  while (!fs::exists(place, ignored) && place.has_relative_path()) place = place.parent_path();
+  const bool fits = place == wanted || fs::is_directory(place, ignored);
+  return fits && access(place.c_str(), W_OK) == 0
+             ? std::string{}
+             : "cannot write " + text + " at " + place.string();
+}
+
 CLI::Validator writable(bool is_folder) {
-  const auto check = [is_folder](const std::string& text) -> std::string {
-    namespace fs = std::filesystem;
-    std::error_code ignored;
-    if (!is_folder && fs::is_directory(text, ignored)) return text + " is a folder; name a file";
-    if (is_folder && fs::exists(text, ignored) && !fs::is_directory(text, ignored))
-      return text + " is no folder; name another";
-    fs::path folder = fs::absolute(text, ignored).parent_path();
-    while (!fs::exists(folder, ignored) && folder.has_relative_path())
-      folder = folder.parent_path();
-    const bool fine = fs::is_directory(folder, ignored) && access(folder.c_str(), W_OK) == 0;
-    return fine ? std::string{} : "cannot write " + text + " below " + folder.string();
-  };
-  return {check, "PATH"};
+  return {[is_folder](const std::string& text) { return fault_of_path(text, is_folder); }, "PATH"};
 }
 
 }  // namespace

@@ -184,7 +184,7 @@ void Manager::State::make_memory() {
   const std::string told = comm::broadcast_bytes(
       *group, folder ? detail::concat(folder->generation(), " ", name_of_run(path, *folder)) : "",
       0, "which run it is");
-  std::istringstream words(told);
+  lockstep::detail::TextReader words(told);
   std::uint64_t generation = 0;
   std::string name;
   words >> generation >> name;
@@ -469,7 +469,8 @@ std::optional<std::int64_t> Manager::load_newest() {
     for (const Found& each : in_order_of_trial(state_->path))
       told += each.path.filename().string() + "\n";
   });
-  std::istringstream names(comm::broadcast_bytes(group, told, 0, "checkpoints that there are"));
+  lockstep::detail::TextReader names(
+      comm::broadcast_bytes(group, told, 0, "checkpoints that there are"));
   std::string damage;
   int tried = 0;
   for (std::string name; std::getline(names, name); ++tried) try {

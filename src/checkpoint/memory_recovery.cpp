@@ -48,7 +48,7 @@ using Place = MemorySnapshots::Place;
 using Places = std::map<PartId, std::set<Place>>;
 
 void add_parts(std::size_t host, const std::string& told, Places& places) {
-  std::istringstream lines(told);
+  lockstep::detail::TextReader lines(told);
   PartId id;
   for (std::string name; lines >> id.generation >> id.step >> id.size >> id.rank >> name;)
     places[id].insert({host, name});
@@ -77,7 +77,7 @@ std::vector<Place> choose(const Places& places, const Age& saved, PartId& first)
 /// wrong with its part.
 void forget_damaged(const std::string& told, const std::vector<Place>& chosen, PartId id,
                     Places& places, bool tells) {
-  std::istringstream lines(told);
+  lockstep::detail::TextReader lines(told);
   for (std::string error; lines >> id.rank && std::getline(lines, error);) {
     places[id].erase(chosen.at(static_cast<std::size_t>(id.rank)));
     if (places[id].empty()) places.erase(id);
@@ -142,7 +142,7 @@ void MemorySnapshots::recover(RunFolder* run, const fs::path& path) {
   const std::string age = comm::broadcast_bytes(*group_, detail::concat(own.first, " ", own.second),
                                                 0, "how new the newest checkpoint is");
   Age saved;
-  std::istringstream(age) >> saved.first >> saved.second;
+  lockstep::detail::TextReader(age) >> saved.first >> saved.second;
   const auto parts = comm::all_gather_bytes(*group_, parts_here(), "snapshots in memory");
   Places places;
   for (std::size_t host = 0; host < hosts_.size(); ++host)

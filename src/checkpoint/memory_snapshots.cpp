@@ -130,7 +130,7 @@ fs::path MemorySnapshots::description_of(int rank) const {
 void MemorySnapshots::remove_files(std::uint64_t last_generation) const {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder_)) {
-    std::istringstream name(entry.path().filename().string().substr(1));
+    lockstep::detail::TextReader name(entry.path().filename().string().substr(1));
     std::uint64_t generation = 0;
     if (name >> generation && generation <= last_generation) fs::remove(entry.path(), error);
   }

@@ -3,11 +3,21 @@
 #include <algorithm>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "io/in_quotes.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::checkpoint {
+namespace {
+
+std::string in_lines(const std::set<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text.append(name).append("\n");
+  return text;
+}
+
+}  // namespace
 
 void Registry::check_name(const std::string& name) const {
   const bool is_plain = !name.empty() && std::ranges::all_of(name, [](char c) {
@@ -23,14 +33,23 @@ bool Registry::has(std::string_view name) const noexcept {
   return std::ranges::any_of(tensors, is_it) || std::ranges::any_of(values, is_it);
 }
 
-std::string Registry::names(bool with_told) const {
+std::string Registry::names() const {
   std::set<std::string> sorted;
-  for (const auto& [name, state] : tensors)
-    sorted.insert(name + (with_told && state.told ? state.told() : ""));
+  for (const auto& [name, state] : tensors) sorted.insert(name);
   for (const auto& [name, state] : values) sorted.insert(name);
-  std::string text;
-  for (const std::string& name : sorted) text.append(name).append("\n");
-  return text;
+  return in_lines(sorted);
+}
+
+std::string Registry::names_and_more(int ranks) const {
+  std::set<std::string> sorted;
+  for (const auto& [name, state] : tensors) {
+    std::string text = name + (state.told ? state.told() : "");
+    if (state.sharers && state.sharers->ranks != ranks)
+      text.append(words_of_sharers).append(state.sharers->group);
+    sorted.insert(std::move(text));
+  }
+  for (const auto& [name, state] : values) sorted.insert(name);
+  return in_lines(sorted);
 }
 
 bool Registry::may_have_more() const {

@@ -12,8 +12,8 @@
 
 namespace lockstep::checkpoint {
 
-/// What a state of a replica in a part of the ranks tells, before the name of the part.
-inline constexpr std::string_view words_of_replica = " of the replica over ";
+/// What stands behind the name of a state that a part of the ranks share, before that of the part.
+inline constexpr std::string_view words_of_sharers = " of the replica over ";
 
 /// In the order in which it was added, which is that of loading.
 struct Registry {
@@ -21,8 +21,10 @@ struct Registry {
   std::vector<std::pair<std::string, ValueState>> values;
 
   /// In alphabetical order, a line each: what ranks must have alike.
-  /// @param with_told and behind each what it tells of itself, which a load need not find alike
-  std::string names(bool with_told) const;
+  std::string names() const;
+  /// The same, and behind each what it tells of itself, which a load need not find alike, and who
+  /// shares it where that are not all. @param ranks of the group that saves.
+  std::string names_and_more(int ranks) const;
   /// Whether any state of this rank may have more; and whether one has.
   bool may_have_more() const;
   bool has_more() const;

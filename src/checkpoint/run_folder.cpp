@@ -34,7 +34,7 @@ using io::file_calls, io::FileError;
 /// What the lock says: "generation 3 process 17 host a run TOKEN taken OTHER". The first token is
 /// the folder's, the second that of who has taken it.
 std::uint64_t generation_in(const std::string& text) {
-  std::istringstream in(text);
+  lockstep::detail::TextReader in(text);
   std::string word;
   std::uint64_t generation = 0;
   in >> word >> generation;
@@ -51,7 +51,7 @@ std::string in_quotes_of(const std::string& text) {
 
 /// Empty if there is none.
 std::string token_in(const std::string& text) {
-  std::istringstream in(text.substr(0, text.find('\n')));
+  lockstep::detail::TextReader in(text.substr(0, text.find('\n')));
   for (std::string word, token; in >> word;)
     if (word == "run" && in >> token) return token;
   return {};

@@ -27,7 +27,7 @@ std::string in_words(std::span<const std::size_t> ranks) {
 std::string describe_difference(std::span<const std::string> names) {
   std::map<std::string, std::vector<bool>> holders;
   for (std::size_t rank = 0; rank < names.size(); ++rank) {
-    std::istringstream lines(names[rank]);
+    lockstep::detail::TextReader lines(names[rank]);
     for (std::string name; std::getline(lines, name);) {
       holders[name].resize(names.size());
       holders[name][rank] = true;
@@ -42,11 +42,12 @@ std::string describe_difference(std::span<const std::string> names) {
     text += detail::concat(text.empty() ? "" : "; ", io::in_quotes(name), " was added on ",
                            in_words(with), " but not on ", in_words(without));
   }
-  const bool has_parts = text.find(words_of_replica) != std::string::npos;
-  return detail::concat("ranks do not save the same states: ", text,
-                        has_parts ? "; save each replica by a Manager over its group, in a folder "
-                                    "of its own"
-                                  : "; add the same ones on all ranks before a save");
+  const bool has_parts = text.find(words_of_sharers) != std::string::npos;
+  return detail::concat(
+      "ranks do not save the same states: ", text,
+      has_parts ? "; save each replica by a Manager over its ranks (of session.host_world()), in a "
+                  "folder of its own, or add the module alone if all ranks hold the same"
+                : "; add the same ones on all ranks before a save");
 }
 
 }  // namespace
@@ -54,7 +55,7 @@ std::string describe_difference(std::span<const std::string> names) {
 bool SameStates::begin(comm::Communicator& group, const Registry& registry, Finding finding) {
   answer_.reset();
   finding_ = finding;
-  names_ = registry.names(true);
+  names_ = registry.names_and_more(group.size());
   if (!registry.may_have_more()) return false;
   const SharedStates& all = answer(group, registry.has_more());
   LOCKSTEP_CHECK(all.difference.empty(), InvalidArgument, all.difference);
@@ -63,7 +64,7 @@ bool SameStates::begin(comm::Communicator& group, const Registry& registry, Find
 
 void SameStates::check(comm::Communicator& group, const Registry& registry) {
   answer_.reset();
-  names_ = registry.names(false);
+  names_ = registry.names();
   const SharedStates& all = answer(group);
   LOCKSTEP_CHECK(all.difference.empty(), InvalidArgument, all.difference);
 }

@@ -249,18 +249,15 @@ std::vector<std::string> load_fitting_shards(optim::Optimizer& optimizer, ShardN
 }
 
 /// Ranks of different replicas have different states under the same names: those of a mesh's other
-/// axes, whose groups are parts of another ("world/0.1").
-TensorState told_by_group(TensorState state, const nn::ReplicatedModule& replica) {
-  if (replica.group()->name().find('/') == std::string::npos) return state;
-  state.told = [&replica, told = std::move(state.told)] {
-    return detail::concat(told ? told() : "", words_of_replica, replica.group()->name());
-  };
+/// axes.
+TensorState shared_by_group(TensorState state, const nn::ReplicatedModule& replica) {
+  state.sharers = {replica.group()->name(), replica.group()->size()};
   return state;
 }
 
 /// Of each rank its own where ranks train alone.
 TensorState unless_alike(TensorState state, const nn::ReplicatedModule& replica) {
-  return told_by_group(
+  return shared_by_group(
       of_each_rank(std::move(state), replica.group()->rank(), replica.group()->size(),
                    [&replica](const std::string&) { return replica.keeps_gradients(); }),
       replica);
@@ -276,9 +273,9 @@ TensorState unless_alike(TensorState state, const nn::Module& module,
     const NamedTensors buffers = module.named_buffers();
     return std::ranges::find(buffers, name, &NamedTensors::value_type::first) != buffers.end();
   };
-  return told_by_group(of_each_rank(with_accumulation(std::move(state), replica),
-                                    replica.group()->rank(), replica.group()->size(), differs),
-                       replica);
+  return shared_by_group(of_each_rank(with_accumulation(std::move(state), replica),
+                                      replica.group()->rank(), replica.group()->size(), differs),
+                         replica);
 }
 
 /// Scalars as values, and back in the dtypes that they have.
@@ -421,7 +418,7 @@ TensorState state_of(optim::WeightAverage& average, nn::ReplicatedModule& replic
 }
 
 TensorState state_of(parallel::PowerSgd& hook, nn::ReplicatedModule& replica) {
-  return told_by_group(
+  return shared_by_group(
       of_each_rank(
           {.pieces = [&hook] { return pieces_between_steps(hook.state_dict()); },
            .load = [&hook](const NamedTensors& tensors) { hook.load_state_dict(tensors); }},

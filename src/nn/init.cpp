@@ -38,6 +38,9 @@ Tensor centred_uniform(Tensor tensor, double deviation, Generator& generator) {
 Tensor uniform_(Tensor tensor, double low, double high, Generator& generator) {
   LOCKSTEP_CHECK(low <= high, InvalidArgument, "uniform_: bounds [", low, ", ", high,
                  "]; they must not fall");
+  LOCKSTEP_CHECK(tensor.dtype() == DType::f64 || std::isfinite(static_cast<float>(high - low)),
+                 InvalidArgument, "uniform_: bounds [", low, ", ", high,
+                 "]; numbers are drawn in f32, which does not have their distance");
   const NoGradGuard no_recording;
   const Tensor drawn = rand(tensor.shape(), draw_options(tensor), generator);
   // Rounding to the tensor's dtype could give the bound that is not among the numbers.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <iterator>
 #include <mutex>
@@ -40,21 +42,32 @@ Target& target() {
   return instance;
 }
 
-/// Whether a full pipe that does not block is read within a second.
-bool has_room_soon() {
+/// Whether a full pipe that does not block is read within a second; of one that was not, no more is
+/// waited for until something can be written.
+bool has_room_soon(bool& is_stuck) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::seconds(is_stuck ? 0 : 1);
   pollfd pipe{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
-  constexpr int milliseconds = 1000;
-  return ::poll(&pipe, 1, milliseconds) > 0 && (pipe.revents & POLLOUT) != 0;
+  int ready = -1;
+  do {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    ready = ::poll(&pipe, 1, static_cast<int>(std::max<std::int64_t>(0, left)));
+  } while (ready < 0 && errno == EINTR);
+  is_stuck = ready <= 0;
+  return !is_stuck && (pipe.revents & POLLOUT) != 0;
 }
 
 void write_all(std::string_view text) {
+  static bool is_stuck = false;  // the lock of the target is held
+  const int errno_before = errno;
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EAGAIN && has_room_soon()) continue;
-    if (written <= 0) return;
+    if (written < 0 && errno == EAGAIN && has_room_soon(is_stuck)) continue;
+    if (written <= 0) break;
     text.remove_prefix(static_cast<std::size_t>(written));
   }
+  errno = errno_before;
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 
 std::vector<std::string> parts_of(const std::string& text, char end) {
   std::vector<std::string> parts;
-  std::istringstream in(text);
+  lockstep::detail::TextReader in(text);
   for (std::string part; std::getline(in, part, end);) parts.push_back(part);
   return parts;
 }

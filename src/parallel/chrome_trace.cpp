@@ -10,7 +10,8 @@
 namespace lockstep::parallel {
 namespace {
 
-enum Track { computation, communication };
+/// Those of the first replica; of a backward through several, the others have pairs behind.
+enum Track { computation, communication, tracks };
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";
@@ -32,9 +33,21 @@ ChromeTrace::ChromeTrace(comm::Communicator& group) : group_(group) {
   group.barrier({.label = "start of a trace"}).synchronize();
   origin_ = former_end_ = TraceClock::now();
   const int rank = group.rank();
-  events_ = name_of_track("process_name", rank, computation, detail::concat("rank ", rank)) +
-            ",\n" + name_of_track("thread_name", rank, computation, "computation") + ",\n" +
-            name_of_track("thread_name", rank, communication, "communication");
+  events_ = name_of_track("process_name", rank, computation, detail::concat("rank ", rank));
+}
+
+/// The tracks of a backward's n-th replica begin with this number.
+int ChromeTrace::tracks_of(std::size_t replica) {
+  const auto first = static_cast<int>(replica) * tracks;
+  if (replica < replicas_) return first;
+  const std::string which = replica == 0 ? "" : detail::concat(" of replica ", replica + 1);
+  events_ +=
+      ",\n" +
+      name_of_track("thread_name", group_.rank(), first + computation, "computation" + which) +
+      ",\n" +
+      name_of_track("thread_name", group_.rank(), first + communication, "communication" + which);
+  ++replicas_;
+  return first;
 }
 
 void ChromeTrace::add_event(const std::string& name, int track, TraceClock::time_point begin,
@@ -54,13 +67,15 @@ void ChromeTrace::add_event(const std::string& name, int track, TraceClock::time
 void ChromeTrace::add(const ReducerTrace& trace) {
   // One of before, or a captured step's, whose reducer still has the one that was told.
   if (trace.first_gradient < origin_ || !told_.insert(trace.first_gradient).second) return;
-  // A backward through several replicas has a trace of each.
-  if (trace.first_gradient > former_end_)
-    add_event("update, forward", computation, former_end_, trace.first_gradient);
-  add_event("backward", computation, trace.first_gradient, trace.backward_end);
-  add_event("wait for buckets", computation, trace.backward_end, trace.synchronized);
+  // A backward through several replicas has a trace of each, which overlap.
+  of_backward_ = trace.first_gradient < former_end_ ? of_backward_ + 1 : 0;
+  const int first = tracks_of(of_backward_);
+  if (of_backward_ == 0)
+    add_event("update, forward", first + computation, former_end_, trace.first_gradient);
+  add_event("backward", first + computation, trace.first_gradient, trace.backward_end);
+  add_event("wait for buckets", first + computation, trace.backward_end, trace.synchronized);
   for (const BucketTrace& bucket : trace.buckets)
-    add_event(bucket.label, communication, bucket.started, bucket.finished,
+    add_event(bucket.label, first + communication, bucket.started, bucket.finished,
               detail::concat("\"bytes\": ", bucket.bytes));
   former_end_ = std::max(former_end_, trace.synchronized);
 }

@@ -67,8 +67,10 @@ int Mesh::coordinate(std::string_view axis) const { return coordinates_[index_of
 int Mesh::size(std::string_view axis) const { return axes_[index_of(axis)].size; }
 
 CommunicatorPtr Mesh::make_group(std::span<const std::string_view> axes) const {
+  std::vector<std::string_view> sorted(axes.begin(), axes.end());
+  std::ranges::sort(sorted);  // their order makes no difference
   std::string names;
-  for (const std::string_view axis : axes) (names += names.empty() ? "" : ", ") += axis;
+  for (const std::string_view axis : sorted) (names += names.empty() ? "" : ", ") += axis;
   check_same(*world_, names.empty() ? "none" : names, "a group is asked for along",
              "make the same groups in the same order on every rank");
   std::vector<bool> varies(axes_.size());

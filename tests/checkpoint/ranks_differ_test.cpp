@@ -241,7 +241,7 @@ TEST_F(RanksDiffer, ReplicasOfSeveralGroupsAreRefusedByAManagerOverAllAndSavedBy
     EXPECT_THAT(error_of([&] { all.save(1); }),
                 AllOf(HasSubstr("'model of the replica over world/0.0' was added on ranks 0 and 2 "
                                 "but not on ranks 1 and 3"),
-                      HasSubstr("save each replica by a Manager over its group")));
+                      HasSubstr("save each replica by a Manager over its ranks")));
     EXPECT_FALSE(all.wait());
 
     Manager own(folder / detail::concat("of-", group->rank() % 2), part);

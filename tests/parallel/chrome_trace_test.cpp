@@ -51,9 +51,14 @@ TEST(ChromeTrace, HasEachBackwardOnceAndThoseOfAllReplicasOfOne) {
   std::ifstream file(path);
   const auto whole = nlohmann::json::parse(file);
   std::vector<std::string> buckets;
+  std::vector<int> tracks;
   for (const auto& event : whole["traceEvents"])
-    if (event.contains("args") && event["args"].contains("bytes")) buckets.push_back(event["name"]);
+    if (event.contains("args") && event["args"].contains("bytes")) {
+      buckets.push_back(event["name"]);
+      tracks.push_back(event["tid"]);
+    }
   EXPECT_THAT(buckets, ElementsAre("decoder", "enc", "next"));
+  EXPECT_THAT(tracks, ElementsAre(1, 3, 1));
 }
 
 }  // namespace

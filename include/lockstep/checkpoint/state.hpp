@@ -59,6 +59,13 @@ struct TensorState {
   /// What must be the same on all ranks, in words behind its name: " after 3 updates". A save on
   /// ranks that say otherwise is refused on all. Asks no device.
   std::function<std::string()> told = {};
+  /// The group whose ranks have the state alike, and how many they are; unset: all ranks that save.
+  /// Ranks of several such groups have states of their own under one name, and a save is refused.
+  struct Sharers {
+    std::string group;
+    int ranks = 0;
+  };
+  std::optional<Sharers> sharers = {};
 };
 
 /// What a load took over.

@@ -41,7 +41,8 @@ class Values {
     else
       values_.insert_or_assign(std::move(name), Value(std::uint64_t{value}));
   }
-  /// One of them. Integers may be read as any integer or floating type that has their value.
+  /// One of them. Integers may be read as any integer type or double that has their value, and
+  /// numbers as float, which rounds them.
   /// @throws InvalidArgument naming it if it is missing or of another kind.
   template <class T>
   T get(std::string_view name) const {
@@ -69,9 +70,10 @@ class Values {
   friend bool operator==(const Values&, const Values&) = default;
 
  private:
-  /// Whether a floating type has this integer. A larger one than all of the integer's type is none.
+  /// Whether a floating type has this integer, or may round it.
   template <std::floating_point T, std::integral Integer>
   static bool is_exact(Integer number) {
+    if constexpr (std::same_as<T, float>) return true;
     const T rounded = static_cast<T>(number);
     constexpr T beyond = static_cast<T>(std::numeric_limits<Integer>::max() / 2 + 1) * 2;
     return rounded < beyond && static_cast<Integer>(rounded) == number;

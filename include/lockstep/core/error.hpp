@@ -24,6 +24,14 @@ class TextStream : public std::ostringstream {
   TextStream() { imbue(std::locale::classic()); }
 };
 
+/// Reads what a TextStream has written, or the system.
+class TextReader : public std::istringstream {
+ public:
+  explicit TextReader(const std::string& text) : std::istringstream(text) {
+    imbue(std::locale::classic());
+  }
+};
+
 }  // namespace detail
 
 /// Base of all lockstep exceptions; carries the place that noticed the fault.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -13,8 +14,8 @@
 namespace lockstep::parallel {
 
 /// Collects the backwards of a job: for each rank a track of its computation and one of its
-/// collectives. Moments of different hosts are put side by side by a barrier, so to some tens of
-/// microseconds.
+/// collectives, or such a pair for each replica that a backward goes through. Moments of different
+/// hosts are put side by side by a barrier, so to some tens of microseconds.
 class ChromeTrace {
  public:
   /// Time counts from here. Blocks; every rank must call it.
@@ -28,12 +29,14 @@ class ChromeTrace {
   void write(const std::filesystem::path& path) const;
 
  private:
+  int tracks_of(std::size_t replica);
   void add_event(const std::string& name, int track, TraceClock::time_point begin,
                  TraceClock::time_point end, const std::string& arguments = {});
 
   comm::Communicator& group_;
   TraceClock::time_point origin_, former_end_;
   std::set<TraceClock::time_point> told_;  // first gradients
+  std::size_t of_backward_ = 0, replicas_ = 0;
   std::string events_;
 };
 

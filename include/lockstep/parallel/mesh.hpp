@@ -25,7 +25,6 @@ struct MeshAxis {
 ///
 ///     parallel::Mesh mesh(session.world(), {{"data", 2}, {"tensor", 2}});  // of 4 ranks
 ///     DistributedDataParallel replica(model, mesh.group("data"));
-///     checkpoint::Manager checkpoints(folder_of(mesh.coordinate("tensor")), mesh.group("data"));
 ///     Tensor y = parallel::all_reduce(partial, mesh.group("tensor"), ResultGradient::replicated);
 ///
 /// All ranks must make the same meshes, and the same groups of them, in the same order.

@@ -45,12 +45,13 @@ Shape conv_shape(const Tensor& x, const Tensor& weight, const Conv2dOptions& opt
 /// Extent of the result along one dimension.
 struct TransposedAxis {
   std::int64_t in, kernel, stride, padding, output_padding, dilation;
+  std::string_view op = ops::conv_transpose2d.name;  // in messages
 
   std::int64_t out() const {
     LOCKSTEP_CHECK(stride > 0 && padding >= 0 && dilation > 0 && output_padding >= 0 &&
                        output_padding < std::max(stride, dilation),
-                   InvalidArgument, ops::conv_transpose2d.name, ": stride ", stride, ", padding ",
-                   padding, ", output padding ", output_padding, ", dilation ", dilation,
+                   InvalidArgument, op, ": stride ", stride, ", padding ", padding,
+                   ", output padding ", output_padding, ", dilation ", dilation,
                    ": stride and dilation must be positive, the paddings not negative, and the "
                    "output padding below stride or dilation");
     return (in - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1;
@@ -210,11 +211,13 @@ void check_sequences(const Tensor& x, const Tensor& weight, const ConvTranspose1
                  InvalidArgument, name, ": input of shape ", x.shape(),
                  " does not fit a weight of shape ", weight.shape(), " (in, out / groups, k) in ",
                  o.groups, " groups");
-  const TransposedAxis axis{x.size(2), weight.size(2),   o.stride,
-                            o.padding, o.output_padding, o.dilation};
-  LOCKSTEP_CHECK(axis.in > 0 && axis.out() > 0, InvalidArgument, name, ": sequences of shape ",
-                 x.shape(), " with a kernel of shape ", weight.shape(), ", stride ", o.stride,
-                 " and padding ", o.padding, " give none (of length ", axis.out(), ")");
+  const TransposedAxis axis{x.size(2),        weight.size(2), o.stride, o.padding,
+                            o.output_padding, o.dilation,     name};
+  LOCKSTEP_CHECK(axis.in > 0, InvalidArgument, name, ": sequences of shape ", x.shape(),
+                 " have no elements");
+  LOCKSTEP_CHECK(axis.out() > 0, InvalidArgument, name, ": sequences of shape ", x.shape(),
+                 " with a kernel of shape ", weight.shape(), ", stride ", o.stride, " and padding ",
+                 o.padding, " give none (of length ", axis.out(), ")");
 }
 
 }  // namespace

@@ -308,8 +308,7 @@ Tensor maximum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::maxim
 Tensor minimum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::minimum, a, b); }
 Tensor pow(const Tensor& a, const Tensor& b) { return binary(BinaryOp::pow, a, b); }
 Tensor pow(Scalar base, const Tensor& exponent) {
-  const Tensor power = floating(exponent);
-  return pow(scalar(base, power.options()), power);
+  return pow(scalar(base, exponent.options()), exponent);
 }
 Tensor swiglu(const Tensor& gate, const Tensor& up) { return binary(BinaryOp::swiglu, gate, up); }
 

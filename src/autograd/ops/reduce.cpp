@@ -218,9 +218,13 @@ Tensor prod(const Tensor& x_in, const Dims& dims, bool keepdim) {
         const Tensor zeros_met = reduce_kept(ReduceOp::sum, is_zero, kept, DType::i64);
         const Tensor beside_zero = logical_and(zeros_met == 1.0, logical_not(is_zero));
         const Tensor quotient = div(others, safe);
-        // Not the number 0: what is infinite or NaN must not be lost.
-        const Tensor slope =
-            masked_fill(where(beside_zero, quotient * 0.0, quotient), zeros_met > 1.0, 0.0);
+        // 0 times an operand that is infinite or NaN must not be lost.
+        const Tensor odd =
+            reduce_kept(ReduceOp::sum, logical_not(isfinite(wide)), kept, DType::i64) > 0.0;
+        const Tensor beside = masked_fill(quotient, beside_zero, 0.0);
+        const Tensor slope = masked_fill(masked_fill(beside, logical_and(beside_zero, odd),
+                                                     std::numeric_limits<double>::quiet_NaN()),
+                                         zeros_met > 1.0, 0.0);
         inputs.set(0, mul(dy.to(slope.dtype()), slope).to(dy.dtype()));
       });
 }

@@ -91,7 +91,7 @@ TunedProducts::TunedProducts(std::string file) : file_(std::move(file)) {
 }
 
 bool TunedProducts::read(const std::string& line) {
-  std::istringstream fields(line);
+  lockstep::detail::TextReader fields(line);
   std::string problem, kernel, time, time_of_first, more;
   if (!std::getline(fields, problem, '\t') || !std::getline(fields, kernel, '\t') ||
       !std::getline(fields, time, '\t') || !std::getline(fields, time_of_first, '\t') ||

@@ -1,6 +1,7 @@
 #include "comm/session/cpu_quota.hpp"
 
 #include <fstream>
+#include <locale>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ std::vector<Hierarchy> hierarchies(const fs::path& root, const fs::path& members
 template <class T>
 std::optional<T> read(const fs::path& path) {
   std::ifstream file(path);
+  file.imbue(std::locale::classic());
   T value;
   if (file >> value) return value;
   return std::nullopt;
@@ -46,6 +48,7 @@ std::optional<T> read(const fs::path& path) {
 // The quota that one group sets, in cores.
 std::optional<double> quota_of(const fs::path& group) {
   std::ifstream file(group / "cpu.max");  // "200000 100000", or "max 100000"
+  file.imbue(std::locale::classic());
   double quota = 0, period = 0;
   if (file >> quota >> period && quota > 0 && period > 0) return quota / period;
   const auto old_quota = read<double>(group / "cpu.cfs_quota_us");  // -1: none

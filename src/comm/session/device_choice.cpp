@@ -12,6 +12,7 @@
 
 #include "comm/agreed_error.hpp"
 #include "core/environment_switch.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/observe/log.hpp"
 #include "lockstep/runtime/info.hpp"
 #include "runtime/device_identity.hpp"
@@ -62,7 +63,7 @@ class Assignment {
  public:
   explicit Assignment(const std::vector<std::string>& identities_by_rank) {
     for (const std::string& identities : identities_by_rank) {
-      std::istringstream words(identities);
+      lockstep::detail::TextReader words(identities);
       candidates_.emplace_back(std::istream_iterator<std::string>(words),
                                std::istream_iterator<std::string>());
     }

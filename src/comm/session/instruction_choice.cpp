@@ -35,22 +35,18 @@ bool are_alike(const std::vector<std::string>& texts) {
 void warn_of_other_backends(const std::vector<std::string>& of_ranks) {
   const auto other = std::ranges::adjacent_find(of_ranks, std::ranges::not_equal_to());
   if (other == of_ranks.end()) return;
-  const auto in_words = [](const std::string& backend) {
-    return backend.empty() ? std::string("not set") : backend;
-  };
-  LOCKSTEP_LOG(warning, "LOCKSTEP_CPU_BACKEND is ", in_words(*other), " on rank ",
-               other - of_ranks.begin(), " and ", in_words(*std::next(other)), " on rank ",
-               other - of_ranks.begin() + 1,
+  LOCKSTEP_LOG(warning, "LOCKSTEP_CPU_BACKEND is ", *other, " on rank ", other - of_ranks.begin(),
+               " and ", *std::next(other), " on rank ", other - of_ranks.begin() + 1,
                "; replicas may drift apart by roundings: give all ranks the same");
 }
 
 }  // namespace
 
 void choose_instructions(Bootstrap& bootstrap) {
-  const char* const backend = std::getenv("LOCKSTEP_CPU_BACKEND");
+  const char* const wanted = std::getenv("LOCKSTEP_CPU_BACKEND");
+  const std::string backend = wanted && *wanted ? wanted : "onednn";  // the usual one
   const std::string own = detail::concat(cpu_kernels::best_isa(), ' ', cpu_kernels::machine_isa());
-  auto told = bootstrap.all_gather_bytes(detail::concat(own, '\n', backend ? backend : ""),
-                                         "instruction sets");
+  auto told = bootstrap.all_gather_bytes(detail::concat(own, '\n', backend), "instruction sets");
   std::vector<std::string> backends;
   for (std::string& each : told) {
     backends.push_back(each.substr(each.find('\n') + 1));

@@ -11,6 +11,7 @@
 #include "comm/session/session_state.hpp"
 #include "core/failure_place.hpp"
 #include "lockstep/comm/errors.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/observe/log.hpp"
 
 // What a session does when its job fails, here or on another rank.
@@ -45,7 +46,7 @@ void print_progress(int rank, comm::GroupRegistry& groups) {
   const std::string begin = "[rank " + std::to_string(rank) + "] ";
   std::string text;
   for (const std::string& group : groups.describe_progress()) {
-    std::istringstream lines(group);
+    lockstep::detail::TextReader lines(group);
     for (std::string line; std::getline(lines, line);)
       text += (text.empty() ? "" : "\n") + begin + line;
   }

@@ -75,7 +75,7 @@ MemoryFile::MemoryFile(std::size_t bytes, std::size_t more)
 
 MemoryFile::MemoryFile(const std::string& address, std::size_t bytes, std::size_t more)
     : bytes_(bytes + page_bytes) {
-  std::istringstream words(address);
+  lockstep::detail::TextReader words(address);
   int process = 0, descriptor = 0;
   words >> process >> descriptor >> token_;
   const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);

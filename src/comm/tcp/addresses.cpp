@@ -95,7 +95,7 @@ Route default_ipv4_route(std::istream& routes) {
   Route best;
   std::string line, interface, destination, gateway, mask;
   while (std::getline(routes, line)) {
-    std::istringstream words(line);
+    lockstep::detail::TextReader words(line);
     unsigned long flags = 0, references = 0, uses = 0, metric = 0;
     words >> interface >> destination >> gateway >> std::hex >> flags >> std::dec >> references >>
         uses >> metric >> mask;
@@ -112,7 +112,7 @@ Route default_ipv6_route(std::istream& routes) {
   Route best;
   std::string line, destination, source, hop, interface;
   while (std::getline(routes, line)) {
-    std::istringstream words(line);
+    lockstep::detail::TextReader words(line);
     unsigned long length = 0, source_length = 0, metric = 0, references = 0, uses = 0, flags = 0;
     words >> std::hex >> destination >> length >> source >> source_length >> hop >> metric >>
         references >> uses >> flags >> interface;
