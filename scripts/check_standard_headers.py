@@ -53,7 +53,7 @@ NAMES = {
     "source_location": "source_location",
     "locale": "locale",
     "span": "as_bytes as_writable_bytes dynamic_extent span",
-    "sstream": "ostringstream",
+    "sstream": "istringstream ostringstream",
     "stdexcept": "invalid_argument logic_error out_of_range runtime_error",
     "string": "string to_string",
     "string_view": "string_view",
