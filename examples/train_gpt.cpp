@@ -111,7 +111,7 @@ void add_options(CLI::App& app, Options& o) {
                  "Replay batches: safetensors with `tokens` i64 [steps, batch, context + 1]")
       ->check(CLI::ExistingFile);
   app.add_option("--save", o.save, "Write the trained weights here (safetensors)")
-      ->check(examples::writable_folder());
+      ->check(examples::writable_model());
   app.add_option("--log", o.log, "Write one JSON object a step here")
       ->check(examples::writable_file());
   examples::add_memory_options(app, o.memory);

@@ -140,15 +140,22 @@ std::string fault_of_path(const std::string& text, bool is_folder) {
              : "cannot write " + text + " at " + place.string();
 }
 
-CLI::Validator writable(bool is_folder) {
-  return {[is_folder](const std::string& text) { return fault_of_path(text, is_folder); }, "PATH"};
-}
-
 }  // namespace
 
-CLI::Validator writable_file() { return writable(false); }
+CLI::Validator writable_file() {
+  return {[](const std::string& text) { return fault_of_path(text, false); }, "PATH"};
+}
 
-CLI::Validator writable_folder() { return writable(true); }
+CLI::Validator writable_folder() {
+  return {[](const std::string& text) { return fault_of_path(text, true); }, "PATH"};
+}
+
+CLI::Validator writable_model() {
+  const auto check = [](const std::string& text) {
+    return fault_of_path(text, std::filesystem::path(text).extension() != ".safetensors");
+  };
+  return {check, "PATH"};
+}
 
 CLI::Validator gpt2_files() {
   const auto check = [](const std::string& text) -> std::string {

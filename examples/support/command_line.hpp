@@ -46,6 +46,8 @@ CLI::Validator below_one();
 CLI::Validator writable_file();
 /// Accepts folders, and paths at which one can be made.
 CLI::Validator writable_folder();
+/// Accepts what models::save_hugging_face takes: a .safetensors file, or a folder.
+CLI::Validator writable_model();
 /// Accepts folders with a config.json, and .safetensors files: Hugging Face's GPT-2.
 CLI::Validator gpt2_files();
 

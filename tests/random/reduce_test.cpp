@@ -110,8 +110,9 @@ constexpr NaiveReduction reductions[] = {
        return (x[i] - mean_of(x)) / (static_cast<double>(x.size() - 1) * std::sqrt(variance_of(x)));
      },
      true},
-    {"logsumexp", logsumexp, logsumexp_of, [](const Values& x) { return 2 + logsumexp_of(x); },
-     [](const Values& x, std::size_t i) { return std::exp(x[i] - logsumexp_of(x)); }, false},
+    {"logsumexp", logsumexp, logsumexp_of,
+     [](const Values& x) { return x.empty() ? 1.0 : 2 + logsumexp_of(x); },
+     [](const Values& x, std::size_t i) { return std::exp(x[i] - logsumexp_of(x)); }, true},
     {"amax", amax, largest_of, [](const Values&) { return 0.0; },
      [](const Values& x, std::size_t i) { return share_of(x, i, largest_of(x)); }, false},
     {"amin", amin, smallest_of, [](const Values&) { return 0.0; },

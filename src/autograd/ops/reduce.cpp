@@ -242,8 +242,8 @@ Tensor logsumexp(const Tensor& x_in, const Dims& dims, bool keepdim) {
   // The shift by the maximum is constant for the gradient; infinite maxima shift by 0, as does
   // that of no elements, whose sum of 0 has the logarithm -inf.
   const Shape kept = kept_shape(x.shape(), dims);
-  const bool has_none = x.numel() == 0 && numel(kept) > 0;
-  Tensor shift = has_none ? zeros(kept, x.options()) : no_grad([&] { return amax(x, dims, true); });
+  Tensor shift =
+      x.numel() == 0 ? zeros(kept, x.options()) : no_grad([&] { return amax(x, dims, true); });
   const double infinity = std::numeric_limits<double>::infinity();
   const Tensor zero = zeros({}, x.options());
   shift = where(eq(abs(shift), full({}, infinity, x.options())), zero, shift);
