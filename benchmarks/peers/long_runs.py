@@ -83,6 +83,7 @@ def take_turns(disk, ours, peer, peer_folder, gigabytes, options):
 
 def measure_saves(size, options):
     state_bytes = options.layers * options.width * (options.width + 1) * 12
+    pathlib.Path(options.folder or tempfile.gettempdir()).mkdir(parents=True, exist_ok=True)
     folder = tempfile.mkdtemp(prefix="long-runs-", dir=options.folder)
     sizes = [str(options.layers), str(options.width), str(options.batch)]
     ours = peer = None
