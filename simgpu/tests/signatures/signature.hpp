@@ -9,8 +9,9 @@
 /// against the real ones: that both accept it is the check. Enumerators and macros alike.
 
 /// The function exists, perhaps among overloads, with this type.
-#define SIGNATURE(result, function, parameters) \
-  static_assert(static_cast<result(*) parameters>(&function) != nullptr)
+#define SIGNATURE(result, function, parameters)                                        \
+  static_assert(std::is_same_v<decltype(static_cast<result(*) parameters>(&function)), \
+                               result(*) parameters>)
 
 /// The constant has this value.
 #define CONSTANT(name, value) \
