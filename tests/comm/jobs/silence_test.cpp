@@ -84,6 +84,7 @@ TEST_P(MpiFaults, EndlessLoopRunsIntoTheTimeoutAndEveryRankSaysWhatItDid) {
 
 // Also where it is rank 0, whose process hands the answers on.
 TEST(MpiJobOnGpus, RankThatHasNotBegunACollectiveIsNamedWithWhatItDid) {
+  if (const std::string reason = missing("cuda", 4); !reason.empty()) GTEST_SKIP() << reason;
   for (const int rank : {0, 3}) {
     const auto result =
         mpi_job(4, "loop --device cuda", "LOCKSTEP_TIMEOUT=2 JOB_CULPRIT=" + std::to_string(rank));
