@@ -27,7 +27,7 @@ struct Times {
 
 std::vector<Times> times_in(const std::string& bytes) {
   std::vector<Times> times(bytes.size() / sizeof(Times));
-  std::memcpy(times.data(), bytes.data(), times.size() * sizeof(Times));
+  if (!times.empty()) std::memcpy(times.data(), bytes.data(), times.size() * sizeof(Times));
   return times;
 }
 

@@ -261,7 +261,7 @@ std::vector<double> trained_alone(int steps) {
   return numbers;
 }
 
-TEST_P(WeightContract, OfStepsOnOneRankWithRowsIsThatOfTheRank) {
+TEST_P(WeightContract, OfCapturedStepsOnOneRankWithRowsIsThatOfTheRank) {
   run([](Communicator& group) {
     for (const bool shards : {false, true})
       expect_close(trained_on_first(group, shards), trained_alone(steps_if(shards)), 1e-5, 1e-6);
