@@ -62,6 +62,10 @@ TEST(Conv1d, SpeaksOfItselfAndOfSequences) {
               }),
               ::testing::HasSubstr("conv1d: input of shape [1, 3, 9] does not fit a weight"));
   EXPECT_THAT(testing::refusal([] {
+                conv1d(ones({1, 2, 9}), ones({2, 2, 5}), {}, {.stride = 0});
+              }),
+              ::testing::HasSubstr("conv1d: stride 0, padding 0, dilation 1"));
+  EXPECT_THAT(testing::refusal([] {
                 conv_transpose1d(ones({2, 6, 2}), ones({6, 1, 2}), {},
                                  {.stride = 3, .padding = 3, .groups = 2});
               }),

@@ -198,7 +198,11 @@ void check_sequences(const Tensor& x, const Tensor& weight, const Conv1dOptions&
       o.groups > 0 && x.size(1) == weight.size(1) * o.groups && weight.size(0) % o.groups == 0,
       InvalidArgument, name, ": input of shape ", x.shape(), " does not fit a weight of shape ",
       weight.shape(), " (out, in / groups, k) in ", o.groups, " groups");
-  if (o.padding == same_padding || o.stride <= 0 || o.padding < 0 || o.dilation <= 0) return;
+  LOCKSTEP_CHECK(o.stride > 0 && (o.padding >= 0 || o.padding == same_padding) && o.dilation > 0,
+                 InvalidArgument, name, ": stride ", o.stride, ", padding ", o.padding,
+                 ", dilation ", o.dilation,
+                 ": stride and dilation must be positive, padding not negative");
+  if (o.padding == same_padding) return;
   LOCKSTEP_CHECK(x.size(2) + 2 * o.padding > o.dilation * (weight.size(2) - 1), InvalidArgument,
                  name, ": a kernel of shape ", weight.shape(), " with dilation ", o.dilation,
                  " does not fit sequences of shape ", x.shape(), " with padding ", o.padding);
