@@ -152,7 +152,6 @@ TensorState of_each_rank(TensorState state, int rank, int size,
       return each->state().load_what_fits(each->own_of(std::move(tensors)));
     };
   all.told = each->state().told;
-  all.sharers = each->state().sharers;
   if (!each->state().more) return all;
   all.more = [each] { return each->in_rows(each->state().more()); };
   all.has_more = each->state().has_more;

@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/states.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -248,19 +249,20 @@ std::vector<std::string> load_fitting_shards(optim::Optimizer& optimizer, ShardN
   return left;
 }
 
-/// Ranks of different replicas have different states under the same names: those of a mesh's other
-/// axes.
-TensorState shared_by_group(TensorState state, const nn::ReplicatedModule& replica) {
-  state.sharers = {replica.group()->name(), replica.group()->size()};
+/// What ranks have of a replica: of each its own where it `differs`. Ranks of different replicas,
+/// those of a mesh's other axes, have different states under the same names.
+TensorState of_replica(TensorState state, const nn::ReplicatedModule& replica,
+                       std::function<bool(const std::string& name)> differs) {
+  const comm::Communicator& group = *replica.group();
+  state = of_each_rank(std::move(state), group.rank(), group.size(), std::move(differs));
+  state.sharers = {group.name(), group.size()};
   return state;
 }
 
 /// Of each rank its own where ranks train alone.
 TensorState unless_alike(TensorState state, const nn::ReplicatedModule& replica) {
-  return shared_by_group(
-      of_each_rank(std::move(state), replica.group()->rank(), replica.group()->size(),
-                   [&replica](const std::string&) { return replica.keeps_gradients(); }),
-      replica);
+  return of_replica(std::move(state), replica,
+                    [&replica](const std::string&) { return replica.keeps_gradients(); });
 }
 
 /// The same of a module. Its gradients between micro-batches are each rank's own, too, and its
@@ -273,9 +275,7 @@ TensorState unless_alike(TensorState state, const nn::Module& module,
     const NamedTensors buffers = module.named_buffers();
     return std::ranges::find(buffers, name, &NamedTensors::value_type::first) != buffers.end();
   };
-  return shared_by_group(of_each_rank(with_accumulation(std::move(state), replica),
-                                      replica.group()->rank(), replica.group()->size(), differs),
-                         replica);
+  return of_replica(with_accumulation(std::move(state), replica), replica, differs);
 }
 
 /// Scalars as values, and back in the dtypes that they have.
@@ -418,13 +418,10 @@ TensorState state_of(optim::WeightAverage& average, nn::ReplicatedModule& replic
 }
 
 TensorState state_of(parallel::PowerSgd& hook, nn::ReplicatedModule& replica) {
-  return shared_by_group(
-      of_each_rank(
-          {.pieces = [&hook] { return pieces_between_steps(hook.state_dict()); },
-           .load = [&hook](const NamedTensors& tensors) { hook.load_state_dict(tensors); }},
-          replica.group()->rank(), replica.group()->size(),
-          [](const std::string&) { return true; }),
-      replica);
+  return of_replica(
+      {.pieces = [&hook] { return pieces_between_steps(hook.state_dict()); },
+       .load = [&hook](const NamedTensors& tensors) { hook.load_state_dict(tensors); }},
+      replica, [](const std::string&) { return true; });
 }
 
 TensorState state_of(parallel::DelayedReduction& hook) {
