@@ -12,7 +12,9 @@ namespace lockstep::functional::inline LOCKSTEP_ISA {
 template <class T>
 struct Add : Constants<T> {
   using Constants<T>::Constants;
-  LOCKSTEP_HD T forward(T a, T b) const { return a + this->alpha * b; }
+  LOCKSTEP_HD T forward(T a, T b) const {
+    return static_cast<T>(Modular<T>(a) + Modular<T>(this->alpha) * Modular<T>(b));
+  }
   LOCKSTEP_HD T gradient_a(T dy, T, T) const { return dy; }
   LOCKSTEP_HD T gradient_b(T dy, T, T) const { return this->alpha * dy; }
 };
@@ -21,7 +23,9 @@ struct Add : Constants<T> {
 template <class T>
 struct Sub : Constants<T> {
   using Constants<T>::Constants;
-  LOCKSTEP_HD T forward(T a, T b) const { return a - this->alpha * b; }
+  LOCKSTEP_HD T forward(T a, T b) const {
+    return static_cast<T>(Modular<T>(a) - Modular<T>(this->alpha) * Modular<T>(b));
+  }
   LOCKSTEP_HD T gradient_a(T dy, T, T) const { return dy; }
   LOCKSTEP_HD T gradient_b(T dy, T, T) const { return -this->alpha * dy; }
 };
@@ -30,7 +34,7 @@ struct Sub : Constants<T> {
 template <class T>
 struct Mul : Constants<T> {
   using Constants<T>::Constants;
-  LOCKSTEP_HD T forward(T a, T b) const { return a * b; }
+  LOCKSTEP_HD T forward(T a, T b) const { return static_cast<T>(Modular<T>(a) * Modular<T>(b)); }
   LOCKSTEP_HD T gradient_a(T dy, T, T b) const { return dy * b; }
   LOCKSTEP_HD T gradient_b(T dy, T a, T) const { return dy * a; }
 };
@@ -43,7 +47,7 @@ struct Div : Constants<T> {
     if constexpr (is_integer<T>) {
       if (b == 0) return 0;
       // The quotient of the smallest integer by -1 would trap.
-      return b == -1 ? static_cast<T>(0ull - static_cast<unsigned long long>(a)) : a / b;
+      return b == -1 ? static_cast<T>(Modular<T>(0) - Modular<T>(a)) : a / b;
     } else {
       return a / b;
     }
@@ -62,9 +66,7 @@ struct FloorDivide : Constants<T> {
     if constexpr (is_integer<T>) {
       const T quotient = Div<T>(OpConstants{}).forward(a, b);
       // Modulo 2^64, as the product may overflow; by 0 all of a would be left.
-      const T rest = static_cast<T>(static_cast<unsigned long long>(a) -
-                                    static_cast<unsigned long long>(quotient) *
-                                        static_cast<unsigned long long>(b));
+      const T rest = static_cast<T>(Modular<T>(a) - Modular<T>(quotient) * Modular<T>(b));
       return b != 0 && rest != 0 && (rest < 0) != (b < 0) ? quotient - 1 : quotient;
     } else {
       if (b == 0) return a / b;

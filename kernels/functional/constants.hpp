@@ -13,6 +13,10 @@ namespace lockstep::functional::inline LOCKSTEP_ISA {
 template <class T>
 inline constexpr bool is_integer = std::is_same_v<T, std::int64_t>;
 
+/// The type to add and multiply in: integers count modulo 2^64, as in NumPy and PyTorch.
+template <class T>
+using Modular = std::conditional_t<is_integer<T>, std::uint64_t, T>;
+
 /// Base of the elementwise functors: the op's constants in the accumulation type. A functor that
 /// also serves integers says so by `integers`.
 template <class T>

@@ -16,7 +16,7 @@ namespace lockstep::functional::inline LOCKSTEP_ISA {
 template <class T>
 struct Neg : Constants<T> {
   using Constants<T>::Constants;
-  LOCKSTEP_HD T forward(T x) const { return -x; }
+  LOCKSTEP_HD T forward(T x) const { return static_cast<T>(-Modular<T>(x)); }
   LOCKSTEP_HD T gradient(T dy, T, T) const { return -dy; }
 };
 
@@ -26,7 +26,7 @@ struct Abs : Constants<T> {
   using Constants<T>::Constants;
   LOCKSTEP_HD T forward(T x) const {
     if constexpr (is_integer<T>)
-      return x < 0 ? -x : x;
+      return x < 0 ? static_cast<T>(-Modular<T>(x)) : x;
     else
       return math::abs(x);
   }
@@ -333,7 +333,9 @@ struct PowScalar : FloatingConstants<T> {
 template <class T>
 struct Affine : Constants<T> {
   using Constants<T>::Constants;
-  LOCKSTEP_HD T forward(T x) const { return this->alpha * x + this->beta; }
+  LOCKSTEP_HD T forward(T x) const {
+    return static_cast<T>(Modular<T>(this->alpha) * Modular<T>(x) + Modular<T>(this->beta));
+  }
   LOCKSTEP_HD T gradient(T dy, T, T) const { return this->alpha * dy; }
 };
 
