@@ -13,6 +13,7 @@
 #include "simgpu/kernel_language.hpp"
 #include "simgpu/launch.hpp"
 #include "simgpu/launch_syntax.hpp"
+#include "simgpu/memory_functions.hpp"
 #include "simgpu/runtime_overloads.hpp"
 #include "simgpu/variables.hpp"
 

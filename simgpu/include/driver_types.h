@@ -33,6 +33,7 @@ using cudaGraphNode_t = CUgraphNode_st*;
 using cudaGraphExec_t = CUgraphExec_st*;
 using cudaMemPool_t = CUmemPoolHandle_st*;
 
+#define CUDART_CB  // no calling convention of its own
 using cudaHostFn_t = void (*)(void* userData);
 using cudaStreamCallback_t = void (*)(cudaStream_t stream, cudaError_t status, void* userData);
 

@@ -67,6 +67,54 @@ TEST(Kernels, MeetAtBarriers) {
   EXPECT_EQ(findings.text(), "");
 }
 
+struct Row {
+  float* data;
+  int count;
+};
+
+__global__ void scale_rows(const Row* rows, float factor) {
+  const Row row = rows[blockIdx.x];
+  for (int i = static_cast<int>(threadIdx.x); i < row.count; i += static_cast<int>(blockDim.x))
+    row.data[i] *= factor;
+}
+
+// As of nodes, and of lists of arrays.
+TEST(Kernels, FollowPointersThatLieInTheirMemory) {
+  const testing::Findings findings;
+  const DeviceArray<float> first(std::vector<float>{1, 2, 3}), second(std::vector<float>{4});
+  const DeviceArray<Row> rows(std::vector<Row>{{first.data(), 3}, {second.data(), 1}});
+  ASSERT_EQ(run(2, 32, 0, scale_rows, rows.data(), 2.0f), cudaSuccess);
+  EXPECT_EQ(first.download(), (std::vector<float>{2, 4, 6}));
+  EXPECT_EQ(second.download(), (std::vector<float>{8}));
+  EXPECT_EQ(findings.text(), "");
+}
+
+struct Triple {
+  float x, y, z;
+};
+
+__global__ void copy_bytes(Triple* to, const Triple* from, int* flags) {
+  __shared__ Triple rows[32];
+  memset(flags + 8 * threadIdx.x, 0, 8 * sizeof(int));
+  std::memcpy(&rows[threadIdx.x], from + threadIdx.x, sizeof(Triple));
+  __syncthreads();
+  memmove(to + threadIdx.x, &rows[31 - threadIdx.x], sizeof(Triple));
+  for (int i = 0; i < 8; ++i) flags[8 * threadIdx.x + i] += i;
+}
+
+TEST(Kernels, CopyBytesOfAnySize) {
+  const testing::Findings findings;
+  std::vector<Triple> content(32);
+  for (int i = 0; i < 32; ++i) content[i] = {1.0f * i, 2.0f * i, 3.0f * i};
+  const DeviceArray<Triple> from(content), to(32);
+  const DeviceArray<int> flags(256);
+  ASSERT_EQ(run(1, 32, 0, copy_bytes, to.data(), from.data(), flags.data()), cudaSuccess);
+  const auto copied = to.download();
+  for (int i = 0; i < 32; ++i) EXPECT_EQ(copied[i].z, 3.0f * (31 - i));
+  EXPECT_EQ(flags.download()[15], 7);
+  EXPECT_EQ(findings.text(), "");
+}
+
 __global__ void dynamic_sum(float* out, const float* in) {
   auto* const row = static_cast<float*>(::simgpu::dynamic_shared_memory());
   row[threadIdx.x] = in[blockIdx.x * blockDim.x + threadIdx.x];

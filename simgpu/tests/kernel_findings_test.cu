@@ -57,6 +57,29 @@ TEST(KernelFindings, NameAShuffleWhosePartnerLeft) {
                  {"31 wait for lanes of their warp", "1 have left the kernel (such as (3,0,0))"});
 }
 
+__global__ void copy_past_the_end(char* to, const char* from) { memcpy(to, from, 100); }
+
+TEST(KernelFindings, NameACopyThatEndsBehindItsBlock) {
+  const DeviceArray<char> from(std::vector<char>(100)), to(96);
+  const testing::Findings findings;
+  run(1, 1, 0, copy_past_the_end, to.data(), from.data());
+  expect_finding(findings, Finding::out_of_bounds, {"copy_past_the_end", "writes"});
+}
+
+__global__ void copy_over_each_other(const char* from) {
+  __shared__ char rows[16 * 32 + 4];
+  memcpy(rows + 16 * threadIdx.x, from + 20 * threadIdx.x, 20);
+}
+
+TEST(KernelFindings, NameARaceOfCopiesThatOverlap) {
+  std::vector<char> content(640);
+  for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i);
+  const DeviceArray<char> from(content);
+  const testing::Findings findings;
+  run(1, 32, 0, copy_over_each_other, from.data());
+  expect_finding(findings, Finding::shared_memory_race, {"copy_over_each_other"});
+}
+
 __global__ void shuffle_outside_mask(int* out) {
   if (threadIdx.x < 16) out[threadIdx.x] = __shfl_sync(0xFFFFu, static_cast<int>(threadIdx.x), 20);
 }

@@ -70,6 +70,14 @@ bool is_capturing(cudaStream_t handle) {
 }
 
 cudaError_t synchronize_stream(cudaStream_t stream) { return wait_for_stream(stream, true); }
+cudaError_t run_out(cudaStream_t handle) {
+  Machine& machine = Machine::instance();
+  auto lock = machine.lock();
+  const CUstream_st* const stream = machine.find(handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  machine.scheduler().wait(stream->queue->last, lock);
+  return machine.sticky_error;
+}
 cudaError_t await_copy(cudaStream_t stream) { return wait_for_stream(stream, false); }
 
 cudaError_t synchronize_device(int device) {

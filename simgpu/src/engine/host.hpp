@@ -43,7 +43,11 @@ std::uint64_t next_call_number();
 /// Waits until the stream's work is done, and orders it before all that the host does next.
 /// @return what went wrong on the device meanwhile, or with the handle.
 cudaError_t synchronize_stream(cudaStream_t stream);
-/// The same for a copy that returns once it is done, whose record of the profile says so.
+/// The same, but nothing is ordered by it, nor is it a wait of the host's: for what a GPU does
+/// without.
+cudaError_t run_out(cudaStream_t stream);
+/// As synchronize_stream for a copy that returns once it is done, whose record of the profile says
+/// so.
 cudaError_t await_copy(cudaStream_t stream);
 /// The same for all streams of a device.
 cudaError_t synchronize_device(int device);

@@ -23,6 +23,7 @@ bool has_memory(const Access& access) {
 
 void DeviceWatch::begin(const KernelLaunch& launch) {
   blocks_.clear();
+  strange_.clear();
   last_ = 0;
   traffic_ = {};
   device_ = launch.device;
@@ -47,7 +48,44 @@ DeviceWatch::Watched* DeviceWatch::search(std::uintptr_t address, unsigned bytes
       last_ = i;
       return &blocks_[i];
     }
-  return nullptr;
+  return follow(address, bytes);
+}
+
+/// A block of which the launch knows by a pointer in its memory, such as of a list of arrays, is
+/// one of its own from the first access on.
+DeviceWatch::Watched* DeviceWatch::follow(std::uintptr_t address, unsigned bytes) {
+  const WatchScope off(nullptr);
+  const auto* const data = reinterpret_cast<const void*>(address);
+  const LiveRange block = find_live_range(data);
+  if (!block.holds(address, bytes) || !can_reach(device_, data)) return nullptr;
+  if (std::find(strange_.begin(), strange_.end(), block.begin) != strange_.end()) return nullptr;
+  if (!leads_to(block)) {
+    strange_.push_back(block.begin);
+    return nullptr;
+  }
+  last_ = blocks_.size();
+  blocks_.push_back({block, {}, {}, races_.begin_memory(last_, block, true)});
+  return &blocks_.back();
+}
+
+/// Looks through the small ones first, which lists are, and of each one up to 256 MiB.
+bool DeviceWatch::leads_to(const LiveRange& block) const {
+  constexpr std::uintptr_t small = std::uintptr_t{1} << 16, most = std::uintptr_t{1} << 28;
+  const auto is_in = [&](std::uintptr_t at, std::uintptr_t end) {
+    for (; at + sizeof(std::uintptr_t) <= end; at += sizeof(std::uintptr_t))
+      if (const auto word = *reinterpret_cast<const std::uintptr_t*>(at);
+          word >= block.begin && word <= block.end)  // also past its end
+        return true;
+    return false;
+  };
+  const auto any_is_in = [&](bool wants_small) {
+    return std::any_of(blocks_.begin(), blocks_.end(), [&](const Watched& watched) {
+      const auto [begin, end] = watched.block;
+      return (end - begin <= small) == wants_small &&
+             is_in((begin + 7) & ~std::uintptr_t{7}, std::min(end, begin + most));
+    });
+  };
+  return any_is_in(true) || any_is_in(false);
 }
 
 void DeviceWatch::refuse(std::uintptr_t address, unsigned bytes, bool writes) {
@@ -74,7 +112,7 @@ bool DeviceWatch::report_refused(const Access& access) const {
               end);
   else
     found(Finding::out_of_bounds, thread,
-          does + "no argument of the launch points to: " + describe_address(access.data));
+          does + "no argument of the launch leads to: " + describe_address(access.data));
   const auto bytes = static_cast<unsigned>(access.bytes);
   if (access.writes && is_writable(access.data, bytes)) set_initialized(access.data, bytes);
   return can_go_on;

@@ -26,7 +26,8 @@ class DeviceWatch {
  public:
   DeviceWatch(const LaunchTime& time, const ThreadScheduler& scheduler) : races_(time, scheduler) {}
 
-  /// The launch may touch the blocks that its pointers point into.
+  /// The launch may touch the blocks that its pointers point into, and those that pointers in these
+  /// point into.
   void begin(const KernelLaunch& launch);
   /// The ranges that were touched.
   std::vector<Access> finish();
@@ -93,10 +94,13 @@ class DeviceWatch {
     return search(address, bytes);
   }
   Watched* search(std::uintptr_t address, unsigned bytes);
+  Watched* follow(std::uintptr_t address, unsigned bytes);
+  bool leads_to(const LiveRange& block) const;
   void refuse(std::uintptr_t address, unsigned bytes, bool writes);
   bool report_refused(const Access& access) const;
 
   std::vector<Watched> blocks_;
+  std::vector<std::uintptr_t> strange_;  ///< beginnings of blocks that no pointer leads to
   std::size_t last_ = 0;
   int device_ = 0;
   TouchMap read_, written_;

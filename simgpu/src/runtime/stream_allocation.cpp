@@ -39,7 +39,11 @@ cudaError_t allocate_async(void** data, std::size_t bytes, int device, cudaStrea
   const std::size_t used = total_memory(device) - free_memory(device);
   if (faults().out_of_memory(used + bytes)) return cudaErrorMemoryAllocation;
   void* made = nullptr;
-  const cudaError_t status = allocate(&made, bytes, device, MemoryKind::device);
+  cudaError_t status = allocate(&made, bytes, device, MemoryKind::device);
+  // What the stream has freed before serves it, though that is still to come on the device: here
+  // once it has come.
+  if (status == cudaErrorMemoryAllocation && run_out(stream) == cudaSuccess)
+    status = allocate(&made, bytes, device, MemoryKind::device);
   if (status != cudaSuccess) return status;
   forget_accesses(made, bytes);
   PoolBlock block{.block = Allocations::instance().find(made)->block, .capacity = bytes};
