@@ -1,6 +1,7 @@
 #include "arguments/pooling.hpp"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "cpu/pixel_pooling.hpp"
@@ -51,6 +52,23 @@ class Grid {
         extent_[d].push_back(functional::pool_extent(windows.axis[d], i, windows.count_padding));
       }
   }
+  /// Rows of the image that windows of a row of the output cover.
+  const std::vector<PoolRange>& rows() const { return range_[0]; }
+  /// Columns of the image that each window covers one after the other, for all windows of a row:
+  /// `turns()[k][j]`. Windows cut by the edge repeat their last. Empty where a window has none.
+  std::vector<std::vector<std::int32_t>> turns() const {
+    std::int64_t most = 0, least = 1;
+    for (const PoolRange& range : range_[1]) {
+      most = std::max(most, range.extent());
+      least = std::min(least, range.extent());
+    }
+    std::vector<std::vector<std::int32_t>> turns(static_cast<std::size_t>(least < 1 ? 0 : most));
+    for (std::size_t k = 0; k < turns.size(); ++k)
+      for (const PoolRange& range : range_[1])
+        turns[k].push_back(static_cast<std::int32_t>(
+            std::min(range.begin + static_cast<std::int64_t>(k), range.end - 1)));
+    return turns;
+  }
   /// Calls `visit(i, j, rows, columns, divisor of a mean)` for every output position.
   template <class Visit>
   void for_each(Visit&& visit) const {
@@ -80,6 +98,59 @@ void max_forward_as(const ArrayView& y, const ArrayView& index, const ArrayView&
       out(i, j) = T(largest.value);
       position(i, j) = static_cast<std::int32_t>(largest.index);
     });
+  });
+}
+
+/// Lets each window of a row take one element.
+template <class T, class Sum>
+void take_in_turn(const T* row, std::int64_t stride, std::int32_t first,
+                  std::span<const std::int32_t> columns, Sum* values, std::int32_t* places) {
+  const auto take_all = [=](auto element) {
+    const std::int32_t* const column = columns.data();
+    const std::size_t count = columns.size();
+#pragma GCC ivdep
+    for (std::size_t j = 0; j < count; ++j) {
+      functional::PoolMaximum<Sum, std::int32_t> largest{values[j], places[j]};
+      largest.take(static_cast<Sum>(element(column[j])), first + column[j]);
+      values[j] = largest.value;
+      places[j] = largest.index;
+    }
+  };
+  if (stride == 1)
+    take_all([row](std::int32_t column) { return row[column]; });
+  else
+    take_all([row, stride](std::int32_t column) { return row[column * stride]; });
+}
+
+/// The same, a row of the output at a time: vectors of windows, of which each takes an element in
+/// turn. To take the last one again changes nothing.
+template <class T>
+void max_rows_as(const ArrayView& y, const ArrayView& index, const ArrayView& x, const Grid& cut,
+                 const std::vector<std::vector<std::int32_t>>& turns) {
+  using Maximum = functional::PoolMaximum<AccumulateType<T>, std::int32_t>;
+  const auto width = static_cast<std::size_t>(y.shape[3]);
+  const auto row_length = static_cast<std::int32_t>(x.shape[3]);
+  parallel_for(y.shape[0] * y.shape[1], 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<AccumulateType<T>> values(width);
+    std::vector<std::int32_t> places(width);
+    for (std::int64_t plane = begin; plane < end; ++plane) {
+      const Plane<const T> image(x, plane);
+      const Plane<T> out(y, plane);
+      const Plane<std::int32_t> position(index, plane);
+      for (std::int64_t i = 0; i < y.shape[2]; ++i) {
+        std::fill(values.begin(), values.end(), Maximum().value);
+        std::fill(places.begin(), places.end(), Maximum().index);
+        const PoolRange rows = cut.rows()[static_cast<std::size_t>(i)];
+        for (std::int64_t a = rows.begin; a < rows.end; ++a)
+          for (const std::vector<std::int32_t>& columns : turns)
+            take_in_turn(&image(a, 0), image.column, static_cast<std::int32_t>(a) * row_length,
+                         columns, values.data(), places.data());
+        for (std::size_t j = 0; j < width; ++j) {
+          out(i, static_cast<std::int64_t>(j)) = T(values[j]);
+          position(i, static_cast<std::int64_t>(j)) = places[j];
+        }
+      }
+    }
   });
 }
 
@@ -156,8 +227,13 @@ void pooling::max(const kernels::MaxPoolArguments& a, StreamRef) {
   check(a.y, a.x);
   if (max_pixels(a)) return;
   const Grid cut(a.geometry, a.y, a.x);
+  const auto turns = cut.turns();
   dispatch_floating(a.x.dtype, "max_pool2d", [&](auto tag) {
-    max_forward_as<typename decltype(tag)::type>(a.y, a.index, a.x, cut);
+    using T = typename decltype(tag)::type;
+    if (turns.empty())
+      max_forward_as<T>(a.y, a.index, a.x, cut);
+    else
+      max_rows_as<T>(a.y, a.index, a.x, cut, turns);
   });
 }
 

@@ -102,6 +102,9 @@ __device__ To convert(From value) {
     return convert<To>(widen(value));
   else if constexpr (is_16_bit_float<To>)
     return round_to(TypeTag<To>{}, static_cast<float>(value));
+  else if constexpr (std::is_floating_point_v<From> && std::is_same_v<To, std::uint8_t>)
+    // Through i64: what does not fit wraps, as on the CPU. The instruction for u8 clamps to 0.
+    return static_cast<To>(static_cast<std::int64_t>(value));
   else
     return static_cast<To>(value);
 }

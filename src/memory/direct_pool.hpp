@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/core/error.hpp"
 #include "lockstep/memory/memory_pool.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
 #include "memory/allocation_history.hpp"
 
 /// @file
@@ -68,16 +70,24 @@ class DirectPool : public MemoryPool {
 template <class Source>
 class UnpooledAllocator final : public DirectPool {
  public:
-  UnpooledAllocator(Source source, Device device)
-      : DirectPool(device), source_(std::move(source)) {}
+  /// @param runtime if the source does not wait: then this does, for the other streams of a block.
+  UnpooledAllocator(Source source, Device device, DeviceRuntime* runtime = nullptr)
+      : DirectPool(device), source_(std::move(source)), runtime_(runtime) {}
 
  private:
   void* obtain(std::size_t bytes, StreamRef) override { return source_.allocate(bytes); }
   void give_back(const DirectBlock& block) noexcept override {
+    if (runtime_)
+      for (const StreamRef stream : block.other_streams) try {
+          runtime_->synchronize(stream);
+        } catch (const Error&) {
+          // A device that has failed uses nothing any more.
+        }
     source_.deallocate(block.data, block.size);
   }
 
   Source source_;
+  DeviceRuntime* runtime_;
 };
 
 }  // namespace lockstep

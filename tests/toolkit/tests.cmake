@@ -28,6 +28,15 @@ if(LOCKSTEP_WITH_CUDNN)
   add_dependencies(lockstep_toolkit_tests test_cudnn describe_gpu)
 endif()
 
+# Bytes wrap as on the CPU: through i64, not by the instruction that clamps.
+add_test(NAME Toolkit.FloatsBecomeBytesThatWrap
+         COMMAND "${CMAKE_CUDA_COMPILER}" -std=c++20 -arch=sm_90 --expt-relaxed-constexpr
+                 "-I${PROJECT_SOURCE_DIR}/include" "-I${PROJECT_SOURCE_DIR}/kernels"
+                 "-I${PROJECT_BINARY_DIR}/generated" -ptx -o /dev/stdout
+                 "${CMAKE_CURRENT_LIST_DIR}/conversions.cu")
+set_tests_properties(Toolkit.FloatsBecomeBytesThatWrap PROPERTIES LABELS toolkit TIMEOUT ${test_timeout}
+  PASS_REGULAR_EXPRESSION "cvt.rzi.s64.f32")
+
 # No kernel of a step of GPT-2 spills registers. Compiled once more for that, as a release is: what
 # .ci/run has built is not optimised. Here the files of row kernels and optimizers, some 50 s of
 # processor time; all files take 140 s (ctest --test-dir build-toolkit -R Spill).

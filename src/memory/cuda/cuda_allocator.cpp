@@ -74,11 +74,11 @@ class CudaPools {
 std::unique_ptr<Allocator> make_pinned() {
   LOCKSTEP_CHECK(cuda_device_count() > 0, Unsupported,
                  "pinned memory is for copies to and from a GPU; this machine has none");
-  // cudaFreeHost waits for the whole device, as cudaFree does.
+  DeviceRuntime& runtime = device_runtime(DeviceType::cuda);
+  // cudaFreeHost, other than cudaFree, need not wait for any device.
   if (final_pool_kind() == PoolKind::none)
-    return std::make_unique<UnpooledAllocator<PinnedUpstream>>(PinnedUpstream(), cpu);
-  return std::make_unique<CachingPool<PinnedUpstream>>(PinnedUpstream(),
-                                                       device_runtime(DeviceType::cuda), cpu);
+    return std::make_unique<UnpooledAllocator<PinnedUpstream>>(PinnedUpstream(), cpu, &runtime);
+  return std::make_unique<CachingPool<PinnedUpstream>>(PinnedUpstream(), runtime, cpu);
 }
 
 }  // namespace

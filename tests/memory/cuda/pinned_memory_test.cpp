@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "memory/caching_pool.hpp"
+#include "memory/direct_pool.hpp"
 #include "memory/upstream.hpp"
 #include "support/place.hpp"
 
@@ -50,6 +51,23 @@ TEST_F(PinnedMemoryGpu, ServesAPool) {
   MemoryBlock* const second = pool.allocate(1000, stream);
   EXPECT_EQ(second->data, data);
   pool.deallocate(second);
+}
+
+TEST_F(PinnedMemoryGpu, IsNotGivenBackUnderACopyWithoutAPool) {
+  UnpooledAllocator<PinnedUpstream> unpooled(pinned, cpu, &runtime);
+  constexpr std::size_t bytes = 8 << 20;
+  const Stream stream(device);
+  MemoryBlock* const there = device_allocator(device).allocate(bytes, stream);
+  MemoryBlock* const here = unpooled.allocate(bytes, {});
+  std::memset(here->data, 3, bytes);
+  runtime.copy(there->data, here->data, bytes, stream);
+  unpooled.record_stream(here, stream);
+  unpooled.deallocate(here);  // the simulated GPU ends the program if the copy still reads
+  std::vector<char> copied(bytes);
+  runtime.copy(copied.data(), there->data, bytes, stream);
+  stream.synchronize();
+  EXPECT_EQ(copied, std::vector<char>(bytes, 3));
+  device_allocator(device).deallocate(there);
 }
 
 }  // namespace
