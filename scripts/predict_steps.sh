@@ -26,6 +26,8 @@ IFS=, read -ra wanted <<<"$only"
 for step in "${wanted[@]}"; do
   case ,$steps, in *",$step,"*) ;; *) fail "no step is called '$step'; there are $steps" ;; esac
 done
+python3 simgpu/profile/sim_profile.py devices "$device" >/dev/null 2>&1 ||
+  fail "no device is called '$device'; python3 simgpu/profile/sim_profile.py devices lists those there are"
 if [ ! -x "$bin/benchmark_model_step" ]; then
   need_dependencies
   configure build-sim --preset sim

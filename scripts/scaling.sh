@@ -38,7 +38,13 @@ done
 [ -z "$hosts" ] || [ -n "$ranks" ] || fail "--hosts needs --ranks, the numbers of ranks to measure"
 
 places() { # how many ranks have a GPU, or a core, to themselves
-  if [ "$device" != cpu ] && has_gpu; then nvidia-smi -L | wc -l; else nproc; fi
+  if [ "$device" = cpu ] || ! has_gpu; then
+    nproc
+  elif [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then  # a list that ends where one is no device
+    awk -F, '{ while (n < NF && $(n + 1) != "" && $(n + 1) !~ /^-/) n++ } END { print n > 0 ? n : 1 }' <<<"$CUDA_VISIBLE_DEVICES"
+  else
+    nvidia-smi -L | grep -c '^GPU' || true
+  fi
 }
 powers_of_two() { for ((n = 1; n <= $1; n *= 2)); do printf '%d ' "$n"; done; }
 [ -n "$ranks" ] || ranks=$(powers_of_two "$(places)")

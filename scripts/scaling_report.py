@@ -133,6 +133,10 @@ def report(lines, out):
     points = [json.loads(line) for line in lines if line.startswith("{")]
     if not points:
         sys.exit("no measured points: benchmark_scaling prints them with --json")
+    devices = sorted({point.get("device", "") for point in points})
+    if len(devices) > 1:
+        sys.exit(f"points were measured on {' and on '.join(devices)}, whose times say nothing of "
+                 "each other: give --device, or --ranks of which each has a GPU")
     modes = {mode: with_losses([point for point in points if point["mode"] == mode])
              for mode in COLOURS if any(point["mode"] == mode for point in points)}
     rows = [row for rows in modes.values() for row in rows]
@@ -147,8 +151,9 @@ def report(lines, out):
 
 def self_test():
     """Points with a known cause of what they lose."""
-    def point(mode, ranks, step, apart, exposed):
+    def point(mode, ranks, step, apart, exposed, device="cpu"):
         return json.dumps({"benchmark": "scaling", "mode": mode, "ranks": ranks, "hosts": 1,
+                           "device": device,
                            "batch_a_rank": 4, "step_ms": step, "apart_ms": apart,
                            "forward_ms": 30.0, "backward_ms": 50.0, "exposed_ms": exposed,
                            "optimizer_ms": 5.0, "hidden_share": 0.5})
@@ -163,6 +168,11 @@ def self_test():
         plot = (pathlib.Path(folder) / "scaling.svg").read_text()
         assert plot.count("<polyline") == 2 and plot.count("<circle") == 6
         assert len((pathlib.Path(folder) / "scaling.csv").read_text().splitlines()) == 7
+        try:
+            report([*lines, point("weak", 8, 1.0, 1.0, 0.0, "cuda")], pathlib.Path(folder))
+            raise AssertionError("points of two devices in one table")
+        except SystemExit as end:
+            assert "on cpu and on cuda" in str(end), end
     print("scaling_report.py: self-test passed")
 
 

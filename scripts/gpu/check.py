@@ -132,6 +132,8 @@ def parse():
     parser.add_argument("--stages", help=f"some of {','.join(name for name, _, _ in STAGES)}")
     parser.add_argument("--quick", action="store_true", help="sizes and tests for the simulated GPU")
     arguments = parser.parse_args()
+    if not arguments.minutes > 0:
+        parser.error(f"--minutes takes a positive number, not {arguments.minutes:g}")
     names = [name for name, _, _ in STAGES]
     arguments.stages = arguments.stages.split(",") if arguments.stages else names
     for name in arguments.stages:
