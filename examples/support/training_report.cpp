@@ -57,7 +57,7 @@ void TrainingReport::finish(const train::Step& step) {
   if (!step.fallback_reason().empty())
     std::cout << "steps ran eagerly: " << step.fallback_reason() << std::endl;
   const train::EarlyStopping& stopping = loop_.early_stopping();
-  const auto& [best, best_step, bad] = stopping.state();
+  const auto& [best, best_step, bad, reference] = stopping.state();
   if (stopping.should_stop())
     std::cout << "no better in " << bad << " evaluations: stopped after step " << loop_.steps()
               << std::endl;

@@ -188,6 +188,8 @@ Tensor GradScaler::take_step(optim::Optimizer& optimizer, std::optional<double> 
   if (!seen.unscaled || limit) {
     const optim::Gradients gradients("GradScaler", optimizer.parameters(),
                                      {options_.group, replicated, purpose_of_step(seen, limit)});
+    if (limit && !std::isinf(*limit) && !options_.group)
+      optim::warn_of_own_gradients("GradScaler::clip_and_step", optimizer.parameters());
     if (enabled) check_gradients(gradients, optimizer, scale_.device());
     if (gradients.empty()) {
       optimizer.step();

@@ -45,6 +45,7 @@ void Tensor::set_grad(const Tensor& grad) {
 }
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
+  LOCKSTEP_CHECK(defined(), InvalidArgument, "backward: the tensor is undefined");
   LOCKSTEP_CHECK(requires_grad(), InvalidArgument,
                  "backward: no operand of this tensor requires a gradient");
   Tensor seed = gradient;

@@ -340,6 +340,11 @@ void Manager::add(std::string name, ValueState state) {
 
 bool Manager::has_tensors() const noexcept { return !state_->registry.tensors.empty(); }
 
+bool Manager::keeps(const void* object) const noexcept {
+  return std::ranges::any_of(state_->registry.tensors,
+                             [&](const auto& each) { return each.second.object == object; });
+}
+
 bool Manager::has(std::string_view name) const noexcept { return state_->registry.has(name); }
 
 void Manager::save(std::int64_t step, std::optional<double> metric) {

@@ -254,7 +254,9 @@ std::vector<std::string> load_fitting_shards(optim::Optimizer& optimizer, ShardN
 TensorState of_replica(TensorState state, const nn::ReplicatedModule& replica,
                        std::function<bool(const std::string& name)> differs) {
   const comm::Communicator& group = *replica.group();
+  const void* const object = state.object;
   state = of_each_rank(std::move(state), group.rank(), group.size(), std::move(differs));
+  state.object = object;
   state.sharers = {group.name(), group.size()};
   return state;
 }
@@ -276,6 +278,13 @@ TensorState unless_alike(TensorState state, const nn::Module& module,
     return std::ranges::find(buffers, name, &NamedTensors::value_type::first) != buffers.end();
   };
   return of_replica(with_accumulation(std::move(state), replica), replica, differs);
+}
+
+template <class Hook>
+TensorState state_of_hook(Hook& hook) {
+  return {.pieces = [&hook] { return pieces_between_steps(hook.state_dict()); },
+          .load = [&hook](const NamedTensors& tensors) { hook.load_state_dict(tensors); },
+          .object = static_cast<const parallel::BucketReduction*>(&hook)};
 }
 
 /// Scalars as values, and back in the dtypes that they have.
@@ -411,23 +420,32 @@ TensorState state_of(optim::WeightAverage& average) {
 
 TensorState state_of(optim::WeightAverage& average, nn::ReplicatedModule& replica) {
   TensorState state = state_of(average);
+  // Averages of buffers differ as these do; they are loaded as rank 0 had them.
+  state.pieces = [&average, &replica, pieces = std::move(state.pieces)] {
+    std::vector<Piece> all = pieces();
+    if (replica.keeps_gradients() || !replica.broadcasts_buffers()) return all;
+    const auto keys = average.keys_of_buffers();
+    for (Piece& piece : all)
+      if (std::ranges::find(keys, piece.name) != keys.end())
+        piece = of_rank_0(piece.name, piece.tensor, replica.group()->rank() == 0);
+    return all;
+  };
   state.told = [&replica, told = std::move(state.told)] {
     return replica.keeps_gradients() ? std::string() : told();
   };
-  return unless_alike(std::move(state), replica);
+  return of_replica(std::move(state), replica, [&](const std::string& name) {
+    if (replica.keeps_gradients()) return true;
+    if (replica.broadcasts_buffers()) return false;
+    const auto keys = average.keys_of_buffers();
+    return std::ranges::find(keys, name) != keys.end();
+  });
 }
 
 TensorState state_of(parallel::PowerSgd& hook, nn::ReplicatedModule& replica) {
-  return of_replica(
-      {.pieces = [&hook] { return pieces_between_steps(hook.state_dict()); },
-       .load = [&hook](const NamedTensors& tensors) { hook.load_state_dict(tensors); }},
-      replica, [](const std::string&) { return true; });
+  return of_replica(state_of_hook(hook), replica, [](const std::string&) { return true; });
 }
 
-TensorState state_of(parallel::DelayedReduction& hook) {
-  return {.pieces = [&hook] { return pieces_between_steps(hook.state_dict()); },
-          .load = [&hook](const NamedTensors& tensors) { hook.load_state_dict(tensors); }};
-}
+TensorState state_of(parallel::DelayedReduction& hook) { return state_of_hook(hook); }
 
 ValueState state_of(optim::LRScheduler& scheduler) {
   return {.values =

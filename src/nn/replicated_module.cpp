@@ -274,6 +274,12 @@ void ReplicatedModule::leave_step_as_captured() {
   recording->after_launch([this, left] { begins_step_ = *left; });
 }
 
+ReplicatedModule::Beside ReplicatedModule::keeps_beside() const {
+  if (keeps_gradients()) return {averaging_, this};
+  const parallel::BucketReduction& hook = reducer_->reduction();
+  return hook.keeps_state() ? Beside{"the communication hook " + hook.name(), &hook} : Beside{};
+}
+
 bool ReplicatedModule::has_accumulated() const { return reducer_->has_accumulated(); }
 
 void ReplicatedModule::set_accumulated(const parallel::Accumulated& accumulated) {
@@ -297,13 +303,13 @@ void ReplicatedModule::send_buffers() {
                               {.label = "buffers", .id = reducer_->next_forward(), .renew = renew});
 }
 
-NamedTensors ReplicatedModule::named_parameters() const {
-  NamedTensors named = module_->named_parameters();
+NamedTensors ReplicatedModule::named_parameters(const std::string& prefix) const {
+  NamedTensors named = module_->named_parameters(prefix);
   const parallel::ParameterShards* const shards = reducer_->shards();
   if (!shards) return named;
   auto shard = shards->shards().begin();
   for (std::size_t i = 0; i < named.size(); ++i)
-    if (trained_[i]) named[i] = *shard++;
+    if (trained_[i]) named[i].second = (shard++)->second;
   return named;
 }
 

@@ -18,18 +18,6 @@ namespace {
 
 constexpr std::string_view level_names[] = {"debug", "info", "warning", "error", "off"};
 
-LogLevel initial_level() {
-  const char* text = std::getenv("LOCKSTEP_LOG_LEVEL");
-  const auto* found = std::ranges::find(level_names, std::string_view(text ? text : ""));
-  if (found == std::end(level_names)) return LogLevel::warning;
-  return static_cast<LogLevel>(found - std::begin(level_names));
-}
-
-std::atomic<LogLevel>& current_level() {
-  static std::atomic<LogLevel> level{initial_level()};
-  return level;
-}
-
 struct Target {
   std::mutex mutex;
   std::string prefix;
@@ -68,6 +56,24 @@ void write_all(std::string_view text) {
     text.remove_prefix(static_cast<std::size_t>(written));
   }
   errno = errno_before;
+}
+
+/// The level that the environment gives. What is no level is told: the default would be taken for
+/// it.
+LogLevel initial_level() {
+  const char* const text = std::getenv("LOCKSTEP_LOG_LEVEL");
+  if (!text || !*text) return LogLevel::warning;
+  const auto* found = std::ranges::find(level_names, std::string_view(text));
+  if (found != std::end(level_names)) return static_cast<LogLevel>(found - std::begin(level_names));
+  const std::lock_guard lock(target().mutex);
+  write_all(std::string("warning: LOCKSTEP_LOG_LEVEL is \"") + text +
+            "\": warning is taken; give debug, info, warning, error or off\n");
+  return LogLevel::warning;
+}
+
+std::atomic<LogLevel>& current_level() {
+  static std::atomic<LogLevel> level{initial_level()};
+  return level;
 }
 
 }  // namespace

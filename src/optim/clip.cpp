@@ -85,6 +85,8 @@ Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
       {options.group, options.replicated, purpose_of(max_norm, options), !is_known});
   if (gradients.empty()) return zeros({}, {.dtype = DType::f64});
   announce_norm(parameters, max_norm, options);
+  if (!options.group && !is_known && !std::isinf(max_norm))
+    warn_of_own_gradients("clip_grad_norm_", parameters);
   const Device device = gradients.device();
   if (is_known) check_known_norm(options, device);
   const Tensor norm = is_known ? options.norm : norm_of(gradients, options.norm_type, max_norm);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <unordered_set>
 
@@ -12,6 +13,7 @@
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
+#include "lockstep/observe/log.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -38,6 +40,23 @@ void check_holds_weights(const Tensor& parameter, std::string_view user) {
 void check_update(const Tensor& parameter) {
   check_holds_weights(parameter);
   if (parameter.requires_grad() && parameter.is_leaf()) autograd::leaf_of(parameter).check_update();
+}
+
+void warn_of_own_gradients(std::string_view user, std::span<const Tensor> parameters) {
+  static std::atomic<bool> is_said = false;
+  if (is_said) return;
+  const Tensor* averaged = nullptr;
+  const Tensor* own = nullptr;
+  for (const Tensor& each : parameters) {
+    if (!each.is_leaf() || !each.requires_grad() || !each.grad().defined()) continue;
+    (autograd::leaf_of(each).is_averaged() ? averaged : own) = &each;
+  }
+  if (averaged && own && !is_said.exchange(true))
+    LOCKSTEP_LOG(
+        warning, user, ": gradients that a DistributedDataParallel averages over ranks are ",
+        "clipped by one norm with that of a parameter of shape ", own->shape(),
+        ", which none averages: ranks whose norms differ get different replicas. Clip them "
+        "apart, unless you average the others yourself");
 }
 
 Gradients::Gradients(const char* user, std::span<const Tensor> parameters, const Spread& spread)

@@ -22,6 +22,11 @@ void check_holds_weights(const Tensor& parameter, std::string_view user = "an op
 /// and as above.
 void check_update(const Tensor& parameter);
 
+/// For whoever clips without a group. Where ranks average the gradients of some of these parameters
+/// and not those of others, the norm of all is each rank's own, and so is what is left of the
+/// averages: that is said, once in a process.
+void warn_of_own_gradients(std::string_view user, std::span<const Tensor> parameters);
+
 /// How a list of parameters is spread over ranks; see ClipGradNormOptions.
 struct Spread {
   CommunicatorPtr group = nullptr;

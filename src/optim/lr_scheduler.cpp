@@ -20,7 +20,7 @@ LRScheduler::LRScheduler(Optimizer& optimizer, std::vector<Schedule> schedules)
 void LRScheduler::step() {
   StepRecording* const recording = StepRecording::current();
   if (!recording) return set_steps(steps_ + 1);
-  recording->before_launch([this] { set_steps(steps_ + 1); });
+  recording->before_launch([this] { set_steps(steps_ + 1); }, [this] { set_steps(steps_ - 1); });
   if (recording->has_met(&optimizer_)) recording->meets(&optimizer_.base_lr_);
 }
 

@@ -72,11 +72,13 @@ void WeightAverage::join_recording(StepRecording& recording) {
         return "averages of weights were loaded since the step was captured";
     return {};
   });
-  recording.before_launch([this] {
-    check_not_swapped();
-    for (const Tensor& average : averages_) wait_for_reads(average);
-    ++updates_;
-  });
+  recording.before_launch(
+      [this] {
+        check_not_swapped();
+        for (const Tensor& average : averages_) wait_for_reads(average);
+        ++updates_;
+      },
+      [this] { --updates_; });
 }
 
 void WeightAverage::update() {
@@ -138,6 +140,13 @@ WeightAverage::Swapped::~Swapped() {
 std::string WeightAverage::key_of(std::size_t parameter) const {
   const std::string& name = parameters_[parameter].first;
   return name.empty() ? std::to_string(parameter) : name;
+}
+
+std::vector<std::string> WeightAverage::keys_of_buffers() const {
+  std::vector<std::string> keys;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (!parameters_[i].second.requires_grad()) keys.push_back(key_of(i));
+  return keys;
 }
 
 NamedTensors WeightAverage::state_dict() const {

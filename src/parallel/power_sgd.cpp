@@ -24,6 +24,13 @@ Shape matrix_shape(const Tensor& gradient) {
   return {rows, gradient.numel() / rows};
 }
 
+/// Columns times what makes their largest element 1: no square of it overflows or vanishes. Of
+/// zeros, infinities and NaN as they are.
+Tensor scaled_columns(const Tensor& p) {
+  const Tensor largest = amax(abs(p), {1}, true);
+  return where(logical_and(gt(largest, 0.0), isfinite(largest)), p / largest, p);
+}
+
 struct Columns {
   Tensor values;  // [k, n, r], orthonormal; zero where they are not alive
   Tensor alive;   // [k, 1, r]
@@ -36,7 +43,7 @@ Columns orthonormalize(const Tensor& p) {
   const Tensor zero = zeros({}, p.options());
   Columns done;
   for (std::int64_t i = 0; i < p.size(2); ++i) {
-    Tensor column = p.slice(2, i, i + 1);
+    Tensor column = scaled_columns(p.slice(2, i, i + 1));
     const Tensor before = norm(column, 1, true);
     for (int pass = 0; i > 0 && pass < 2; ++pass)
       column = column - bmm(done.values, bmm(done.values.transpose(1, 2), column));
@@ -96,7 +103,8 @@ class PowerSgd::Matrices {
     const Tensor is_finite = isfinite(amax(abs(q), {1, 2}, true));
     const Tensor approximations = bmm(columns_.values, q.transpose(1, 2));
     // A column that P lacks tells nothing of Q: it tries again with what it had.
-    const Tensor next_q = where(logical_and(is_finite, columns_.alive), q, q_before_);
+    const Tensor next_q =
+        where(logical_and(is_finite, columns_.alive), scaled_columns(q), q_before_);
     m_.sub_(approximations);
     for (std::int64_t i = 0; i < count(); ++i) {
       if (!bucket.is_used(places_[index(i)])) continue;  // what was sent is not applied

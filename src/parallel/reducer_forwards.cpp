@@ -145,6 +145,7 @@ void Reducer::set_accumulated(const Accumulated& accumulated) {
   }
   accumulated_weight_ = accumulated.weight;
   unit_ = accumulated.unit;
+  is_unit_sure_ = false;
   is_cleared_ = false;
 }
 

@@ -137,14 +137,20 @@ void Reducer::backward(const Tensor& loss, const Tensor& weight, double known) {
     Weighted weighted;
     weighted.known = tree_ ? 0 : known;
     weighted.weight = weight.detach().to(DType::f64).reshape({});
-    if (tree_)  // a gradient's bits must not depend on the micro-batches before it
-      weighted.unit = ones({}, weighted.weight.options());
-    else if (known > 0)
-      weighted.unit = unit_.defined() ? unit_ : weighted.weight;
-    else
-      weighted.unit = unit_.defined() ? unit_
-                                      : where(gt(weighted.weight, 0.0), weighted.weight,
-                                              ones({}, weighted.weight.options()));
+    const auto one = [&] { return ones({}, weighted.weight.options()); };
+    if (tree_) {  // a gradient's bits must not depend on the micro-batches before it
+      weighted.unit = one();
+    } else if (unit_.defined() && is_unit_sure_) {
+      weighted.unit = unit_;
+      weighted.is_unit_sure = true;
+    } else {
+      weighted.unit =
+          known > 0 ? weighted.weight : where(gt(weighted.weight, 0.0), weighted.weight, one());
+      weighted.is_unit_sure = known > 0 && !unit_.defined();
+      // A first weight of 0 is no unit: in units of 1 gradients in f16 would overflow.
+      if (unit_.defined())
+        weighted.unit = where(gt(accumulated_weight_, 0.0), unit_, weighted.unit);
+    }
     if (weighted.unit.is_same(weighted.weight))
       weighted.seed = ones(loss.shape(), loss.options());
     else
@@ -169,12 +175,14 @@ void Reducer::keep_weight() {
   const Weighted weighted = *std::exchange(weighted_, std::nullopt);
   if (tree_) return tree_->keep_weight(weighted.weight);
   unit_ = weighted.unit;
+  is_unit_sure_ = weighted.is_unit_sure;
   accumulated_weight_ =
       accumulated_weight_.defined() ? accumulated_weight_ + weighted.weight : weighted.weight;
   is_cleared_ = false;
   for (const auto& self : joined_)
     if (const auto reducer = self.lock()) {
       (*reducer)->unit_ = unit_;
+      (*reducer)->is_unit_sure_ = is_unit_sure_;
       (*reducer)->accumulated_weight_ = accumulated_weight_;
       (*reducer)->is_cleared_ = false;
     }
@@ -208,6 +216,7 @@ void Reducer::join_recording_with_weights() {
     if (!reducer) return;
     (*reducer)->accumulated_weight_ = weights.accumulated;
     (*reducer)->unit_ = weights.unit;
+    (*reducer)->is_unit_sure_ = false;
   };
   recording->when_abandoned([set, found = Weights{accumulated_weight_, unit_}] { set(found); });
   recording->at_end([self = std::weak_ptr<Reducer*>(self_), left] {
@@ -234,8 +243,14 @@ void Reducer::check_weights_fit(bool is_weighted) {
   const bool was_weighted = tree_ ? tree_->is_weighted() : accumulated_weight_.defined();
   LOCKSTEP_CHECK(
       !accumulates || was_weighted == is_weighted, InvalidArgument,
-      !is_weighted ? "a backward without a weight would be added to gradients of backwards that "
-                     "have one; give all backwards between two steps a weight"
+      !is_weighted
+          ? Weighing::current()
+                ? "a backward that has its weight through another DistributedDataParallel, "
+                  "which reduces, counts without it for this one, under no_sync(), and would "
+                  "be added to gradients of backwards that have one; let both be under "
+                  "no_sync(), or none"
+                : "a backward without a weight would be added to gradients of backwards that "
+                  "have one; give all backwards between two steps a weight"
       : has_accumulated()
           ? "a backward with a weight would be added to gradients of backwards without one; give "
             "all backwards between two steps a weight"

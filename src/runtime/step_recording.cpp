@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
+#include "runtime/host_graph.hpp"
 
 namespace lockstep {
 namespace {
@@ -99,6 +100,20 @@ std::string StepRecording::unmet_condition() const {
 
 void StepRecording::run_before() const {
   for (const Action& action : before_) action();
+}
+
+void StepRecording::before_launch(Action action, Action undo) {
+  HostGraph* const graph = HostGraph::recording();
+  if (!graph) return before_launch(std::move(action));  // nothing throws midway
+  const auto is_ahead = std::make_shared<bool>();       // of the launch
+  before_launch([action = std::move(action), is_ahead] {
+    action();
+    *is_ahead = true;
+  });
+  graph->add([is_ahead] { *is_ahead = false; });
+  when_launch_fails([undo = std::move(undo), is_ahead](const std::string&) {
+    if (std::exchange(*is_ahead, false)) undo();
+  });
 }
 
 void StepRecording::run_after() const {

@@ -72,6 +72,9 @@ class StepRecording {
 
   /// To be done before each launch, in the order in which the step asked for it.
   void before_launch(Action action) { before_.push_back(std::move(action)); }
+  /// The same of what an eager step would not have done where it throws before it comes here: a
+  /// launch that does so undoes it. @param undo must not throw.
+  void before_launch(Action action, Action undo);
   /// To be done after each launch, in that order.
   void after_launch(Action action) { after_.push_back(std::move(action)); }
   /// To be done if a launch throws, which only the CPU's do midway. @param action is told why.

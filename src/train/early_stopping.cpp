@@ -14,29 +14,38 @@ EarlyStopping::EarlyStopping(const EarlyStoppingOptions& options) : options_(opt
 }
 
 bool EarlyStopping::update(std::int64_t step, double metric) {
-  if (!(metric < state_.best - options_.min_delta)) {
-    ++state_.bad_evaluations;
-    return false;
+  const double reference = state_.reference.value_or(state_.best);
+  if (metric < reference - options_.min_delta) {
+    state_ = {.best = metric, .best_step = step, .bad_evaluations = 0};
+    return true;
   }
-  state_ = {.best = metric, .best_step = step, .bad_evaluations = 0};
+  ++state_.bad_evaluations;
+  if (!(metric < state_.best)) return false;
+  state_.best = metric;
+  state_.best_step = step;
+  state_.reference = reference;
   return true;
 }
 
 checkpoint::ValueState state_of(EarlyStopping& stopping) {
-  return {
-      .values =
-          [&stopping] {
-            const EarlyStopping::State& state = stopping.state();
-            return checkpoint::Values{{"best", state.best},
-                                      {"best_step", state.best_step},
-                                      {"bad_evaluations", state.bad_evaluations}};
-          },
-      .load =
-          [&stopping](const checkpoint::Values& values) {
-            stopping.set_state({.best = values.get<double>("best"),
-                                .best_step = values.get<std::int64_t>("best_step"),
-                                .bad_evaluations = values.get<std::int64_t>("bad_evaluations")});
-          }};
+  return {.values =
+              [&stopping] {
+                const EarlyStopping::State& state = stopping.state();
+                checkpoint::Values values{{"best", state.best},
+                                          {"best_step", state.best_step},
+                                          {"bad_evaluations", state.bad_evaluations}};
+                if (state.reference) values.set("reference", *state.reference);
+                return values;
+              },
+          .load =
+              [&stopping](const checkpoint::Values& values) {
+                EarlyStopping::State state{
+                    .best = values.get<double>("best"),
+                    .best_step = values.get<std::int64_t>("best_step"),
+                    .bad_evaluations = values.get<std::int64_t>("bad_evaluations")};
+                if (values.contains("reference")) state.reference = values.get<double>("reference");
+                stopping.set_state(state);
+              }};
 }
 
 }  // namespace lockstep::train

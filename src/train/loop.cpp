@@ -97,9 +97,16 @@ bool Loop::State::may_save(const Loop& loop) {
   return finds_losses_finite();
 }
 
-/// A step's, where other tensors were added in its place, or beside it.
-void Loop::warn_of_states_left_out() {
+/// A step's, where other tensors were added in its place, or beside it; and what its wrapper keeps.
+void Loop::warn_of_states_left_out(const Step& step) {
   if (!checkpoints() || group().rank() != 0) return;
+  const nn::ReplicatedModule::Beside beside = step.keeps_beside();
+  if (!beside.name.empty() && !checkpoints()->keeps(beside.object))
+    LOCKSTEP_LOG(
+        warning, "the checkpoints of ", state_->options.checkpoint_dir.string(),
+        " keep nothing of ", beside.name,
+        ", so that a run that is resumed has other bits; call loop.add(step), and "
+        "loop.add(\"hook\", hook, ddp) or loop.add(\"averaging\", averaging), before run()");
   for (const char* const name : {"model", "optimizer"})
     if (!checkpoints()->has(name))
       LOCKSTEP_LOG(warning, "the checkpoints of ", state_->options.checkpoint_dir.string(),
@@ -118,10 +125,16 @@ void Loop::State::resume(const Loop& loop, std::int64_t epoch_steps) {
   checkpoints->add("random", default_generator());
   checkpoints->add("early_stopping", early_stopping);
   checkpoints->add("loop", progress);
+  progress.epoch_steps = 0;  // of a checkpoint that knows of no epochs: one begins behind it
   const std::optional<std::int64_t> loaded = load();
-  if (!loaded) return;
-  progress.step = saved = *loaded;
+  if (loaded) progress.step = saved = *loaded;
+  progress.is_amid_epoch &= progress.step > progress.epoch_begin;
   progress.set_length(options, epoch_steps);
+  if (!loaded) return;
+  if (!progress.goes_on(options) && group->rank() == 0)
+    LOCKSTEP_LOG(info, "the run that is resumed after step ", progress.step,
+                 " has no steps left: ", options.epochs > 0 ? "its epochs" : "they",
+                 " were all made");
   if (options.checkpoints.keep_best) checkpoints->keep(early_stopping.state().best_step);
   if (loop.on_resume) loop.on_resume(*loaded);
 }
@@ -220,7 +233,7 @@ void Loop::start(std::optional<std::int64_t> epoch_steps) {
 void Loop::begin_epoch() {
   State& state = *state_;
   LoopProgress& progress = state.progress;
-  if (progress.step == 0 || progress.ends_epoch) return;
+  if (!progress.is_amid_epoch) return;
   progress.end_epoch();
   progress.set_length(state.options, progress.epoch_steps);
   progress.is_due = evaluate != nullptr;

@@ -31,6 +31,7 @@ void LoopProgress::add_step(const LoopOptions& options, bool is_last_of_epoch, b
 
 void LoopProgress::end_epoch() {
   ends_epoch = true;
+  is_amid_epoch = false;
   ++epochs;
   epoch_begin = step;
 }
@@ -114,6 +115,8 @@ checkpoint::ValueState state_of(LoopProgress& progress) {
                 if (!progress.evaluation) return values;
                 values.set("evaluated_step", progress.evaluation->step);
                 values.set("metric", progress.evaluation->metric);
+                values.set("is_best", progress.evaluation->is_best);
+                values.set("evaluation_ends_epoch", progress.evaluation->ends_epoch);
                 return values;
               },
           .load =
@@ -123,6 +126,7 @@ checkpoint::ValueState state_of(LoopProgress& progress) {
                 progress.epochs = values.get<std::int64_t>("epochs");
                 progress.epoch_begin = values.get<std::int64_t>("epoch_begin");
                 progress.epoch_steps = values.get<std::int64_t>("epoch_steps");
+                progress.is_amid_epoch = progress.epoch_steps > 0 && !progress.ends_epoch;
                 progress.resumed_from = values.contains("resumed_from")
                                             ? values.get<std::string>("resumed_from")
                                             : std::string();
@@ -131,8 +135,13 @@ checkpoint::ValueState state_of(LoopProgress& progress) {
                                           : std::string();
                 progress.evaluation.reset();
                 if (!values.contains("metric")) return;
+                const auto is = [&](const char* name) {  // checkpoints of before have none
+                  return values.contains(name) && values.get<bool>(name);
+                };
                 progress.evaluation = {.step = values.get<std::int64_t>("evaluated_step"),
-                                       .metric = values.get<double>("metric")};
+                                       .metric = values.get<double>("metric"),
+                                       .is_best = is("is_best"),
+                                       .ends_epoch = is("evaluation_ends_epoch")};
               }};
 }
 

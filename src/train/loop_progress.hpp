@@ -21,6 +21,7 @@ struct LoopProgress {
   std::int64_t epochs = 0, epoch_begin = 0;   ///< ended, and the step after which this one began
   std::int64_t epoch_steps = 0;               ///< of this one; 0: there are no epochs
   bool ends_epoch = false;                    ///< the last step did
+  bool is_amid_epoch = false;                 ///< what was resumed stood amid one
   bool is_due = false;                        ///< an evaluation after the last step
   std::optional<Evaluation> evaluation = {};  ///< the last
   std::string resumed_from = {};              ///< place_of(resume_from) of its first start

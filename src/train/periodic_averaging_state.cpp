@@ -101,7 +101,11 @@ void PeriodicAveraging::take_over(const NamedTensors& state) {
             reader.take("outer." + entry.name, entry.outer.shape(), entry.outer.dtype()));
   }
   reader.finish();
-  if (outer_) outer_->load_state_dict(of_optimizer);
+  if (outer_) {
+    const optim::SGDOptions given = outer_->options();  // which ranks have compared
+    outer_->load_state_dict(of_optimizer);
+    outer_->set_options(given);
+  }
   auto value = outer.begin();
   for (std::size_t f = 0; f < fragments_.size(); ++f) {
     Fragment& fragment = fragments_[f];
@@ -125,7 +129,8 @@ checkpoint::TensorState state_of(PeriodicAveraging& averaging) {
                   pieces.push_back({.name = name, .tensor = tensor, .copied_later = true});
                 return pieces;
               },
-          .load = [&averaging](const NamedTensors& state) { averaging.take_over(state); }};
+          .load = [&averaging](const NamedTensors& state) { averaging.take_over(state); },
+          .object = &averaging.replica_};
 }
 
 }  // namespace lockstep

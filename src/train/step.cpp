@@ -4,6 +4,7 @@
 #include <ranges>
 
 #include "core/exact_number.hpp"
+#include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/checkpoint/states.hpp"
 #include "lockstep/comm/host_values.hpp"
@@ -62,6 +63,25 @@ void check_has_parameters(const optim::Optimizer& optimizer, const nn::Replicate
         InvalidArgument, "a step: parameter ", name,
         " trains, but the optimizer does not have it; give the optimizer the parameters "
         "of the DistributedDataParallel, or freeze it before the model is wrapped");
+}
+
+/// Of one that nobody averages, each rank would train its own.
+void warn_of_parameters_beside(const optim::Optimizer& optimizer,
+                               const nn::ReplicatedModule& replica) {
+  if (replica.group()->size() == 1 || replica.group()->rank() != 0) return;
+  const std::vector<Tensor> wrapped = replica.parameters();
+  for (const optim::ParameterState& held : optimizer.parameter_states()) {
+    const Tensor& parameter = held.parameter;
+    if (!parameter.requires_grad() || autograd::leaf_of(parameter).has_sink()) continue;
+    if (std::ranges::any_of(wrapped, [&](const Tensor& each) { return each.is_same(parameter); }))
+      continue;
+    LOCKSTEP_LOG(warning, "a step's optimizer has a parameter",
+                 held.name.empty() ? "" : " " + held.name, " of shape ", parameter.shape(),
+                 " that no DistributedDataParallel has: each rank trains its own by its own "
+                 "gradients. Let it be a parameter of the module that is wrapped, unless it shall "
+                 "be so");
+    return;
+  }
 }
 
 /// A mean times its weight, f64. Of nothing there is no mean: that is 0.
@@ -181,6 +201,7 @@ Step::Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& 
                  options.max_norm.value_or(0), "; give a number from 0 on, or none");
   (void)autocast(options);  // which checks its dtype
   check_has_parameters(optimizer, replica);
+  warn_of_parameters_beside(optimizer, replica);
 }
 
 StepResult Step::operator()(std::span<const Tensor> inputs) {
@@ -332,9 +353,9 @@ void Step::add_to(checkpoint::Manager& checkpoints) const {
 
 Step::EvaluationScope::EvaluationScope(Step& step)
     : autocast_(autocast(step.options_)), whole_(step.replica_.whole_parameters()) {
-  step.replica_.send_buffers();
   optim::WeightAverage* const average = step.options_.average;
   if (average && average->updates() > 0) averaged_.emplace(average->swap_in());
+  step.replica_.send_buffers();  // and their averages
   step.module_.apply([this](nn::Module& each) { modes_.emplace_back(&each, each.is_training()); });
   step.module_.eval();
 }

@@ -1,6 +1,7 @@
 #include "lockstep/observe/log.hpp"
 
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,6 +34,17 @@ TEST_F(Log, DropsWhatIsBelowTheLevelWithoutEvaluatingIt) {
   LOCKSTEP_LOG(error, "count ", ++evaluated);
   EXPECT_EQ(evaluated, 1);
   EXPECT_EQ(lines_, (std::vector<std::string>{"error: count 1\n"}));
+}
+
+TEST(LogLevelDeathTest, OfTheEnvironmentThatIsNoneIsTold) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto log_at_level = [](const char* level) {
+    setenv("LOCKSTEP_LOG_LEVEL", level, 1);
+    LOCKSTEP_LOG(info, "said");
+    std::exit(0);
+  };
+  EXPECT_EXIT(log_at_level("loud"), ::testing::ExitedWithCode(0), "LOCKSTEP_LOG_LEVEL is \"loud\"");
+  EXPECT_EXIT(log_at_level("info"), ::testing::ExitedWithCode(0), "^info: said\n$");
 }
 
 TEST_F(Log, NamesTheRankOnlyInJobsOfSeveral) {

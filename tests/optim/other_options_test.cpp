@@ -31,6 +31,19 @@ TEST(Optimizer, TakesOtherOptionsBetweenSteps) {
   EXPECT_TRUE(equal(trained(true), trained(false)));
 }
 
+TEST(Optimizer, GoesOnInItsScheduleUnderOtherOptions) {
+  optim::AdamW optimizer({ones({2}).set_requires_grad()}, {.lr = 1});
+  optim::LRScheduler scheduler(optimizer, optim::LinearLR{.start_factor = 0.5, .iterations = 4});
+  scheduler.step();
+  optim::AdamWOptions options = optimizer.options();
+  options.weight_decay = 0.5;
+  optimizer.set_options(options);
+  EXPECT_EQ(optimizer.base_lr(), 1);
+  options.lr = 2;
+  optimizer.set_options(options);
+  EXPECT_EQ(optimizer.base_lr(), 2);
+}
+
 TEST(Optimizer, SetsTheOptionsOfAGroupOrNothing) {
   const Tensor a = ones({2}).set_requires_grad(), b = ones({2}).set_requires_grad();
   optim::AdamW optimizer({{{a}, {.lr = 0.1}}, {{b}, {.lr = 0.2}}});

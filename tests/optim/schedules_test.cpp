@@ -214,7 +214,9 @@ TEST(Schedules, ConstantHoldsAFactorAndThenTheBase) {
 TEST(Schedules, RefuseImpossibleLengths) {
   EXPECT_THROW(StepLR{.step_size = 0}(1.0, 0), InvalidArgument);
   EXPECT_THROW(ConstantLR{.iterations = 0}(1.0, 0), InvalidArgument);
-  EXPECT_THROW(CosineAnnealingLR{.iterations = 0}(1.0, 0), InvalidArgument);
+  EXPECT_THROW(CosineAnnealingLR{}(1.0, 0), InvalidArgument);
+  EXPECT_THROW(CosineAnnealingWarmRestarts{}(1.0, 0), InvalidArgument);
+  EXPECT_THROW(OneCycleLR{}(1.0, 0), InvalidArgument);
   const SequentialLR uneven{.schedules = {ConstantLR{}}, .milestones = {3}};
   EXPECT_THROW(uneven(1.0, 0), InvalidArgument);
 }

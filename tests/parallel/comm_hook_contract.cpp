@@ -291,6 +291,24 @@ TEST_P(CommHookContract, ForgetsAStepThatOverflows) {
   });
 }
 
+// A finite gradient, whose squares are not.
+TEST_P(CommHookContract, OfLowRankGoesOnBehindASpike) {
+  run([](Communicator& group) {
+    Replica replica(make_net(5, DType::f32), share(group), small_buckets);
+    replica.register_comm_hook(power_sgd(2, {.start_iteration = 0, .min_compression_rate = 0.5}));
+    for (const double factor : {1.0, 1.0, 1e25, 1.0, 1.0}) {
+      const Batch batch = Batch::of_step(0, DType::f32).part(group.rank(), group.size());
+      replica.module().zero_grad();
+      (loss_of(replica(batch.x), batch) * factor).backward();
+      for (const auto& parameter : replica.parameters()) {
+        const auto values = parameter.grad().template to_vector<double>();
+        EXPECT_TRUE(std::ranges::all_of(values, [](double x) { return std::isfinite(x); }));
+        EXPECT_TRUE(std::ranges::any_of(values, [](double x) { return x != 0; })) << factor;
+      }
+    }
+  });
+}
+
 // Libraries split long sums among threads.
 TEST_P(CommHookContract, GivesRanksWithOtherNumbersOfThreadsTheSameGradients) {
   run([](Communicator& group) {

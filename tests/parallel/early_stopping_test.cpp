@@ -34,10 +34,17 @@ TEST(EarlyStopping, StopsAfterSoManyEvaluationsInARowWithoutImprovement) {
 TEST(EarlyStopping, CountsImprovementsAboveMinDeltaAlone) {
   EarlyStopping stopping({.patience = 1, .min_delta = 0.5});
   EXPECT_TRUE(stopping.update(1, 3));
-  EXPECT_FALSE(stopping.update(2, 2.5));
+  EXPECT_TRUE(stopping.update(2, 2.5));  // the best so far, and no improvement
   EXPECT_TRUE(stopping.should_stop());
-  EXPECT_TRUE(stopping.update(3, 2.4));
-  EXPECT_FALSE(stopping.should_stop());
+  EXPECT_EQ(
+      stopping.state(),
+      (EarlyStopping::State{.best = 2.5, .best_step = 2, .bad_evaluations = 1, .reference = 3}));
+  EarlyStopping resumed({.patience = 1, .min_delta = 0.5});
+  state_of(resumed).load(state_of(stopping).values());
+  EXPECT_EQ(resumed.state(), stopping.state());
+  EXPECT_TRUE(resumed.update(3, 2.4));  // less than 3 by more than 0.5, and than 2.5 by less
+  EXPECT_FALSE(resumed.should_stop());
+  EXPECT_EQ(resumed.state(), (EarlyStopping::State{.best = 2.4, .best_step = 3}));
 }
 
 TEST(EarlyStopping, NeverStopsWithoutPatience) {

@@ -120,6 +120,21 @@ TEST(WeightsOfSeveralWrappers, AreRefusedWhereTheOtherOneReduces) {
   });
 }
 
+// The weight counts for the one that reduces alone, and the other says so.
+TEST(WeightsOfSeveralWrappers, AreRefusedWhereOneStaysUnderNoSync) {
+  run_job(1, [&](const CommunicatorPtr& group) {
+    Coder coder;
+    coder.wrap(group);
+    const auto b = coder.second->no_sync();
+    {
+      const auto a = coder.first->no_sync();
+      coder.first->backward(coder.loss(coder_rows(0, 2)), 2);
+    }
+    EXPECT_THAT(refusal([&] { coder.first->backward(coder.loss(coder_rows(1, 2)), 2); }),
+                HasSubstr("has its weight through another DistributedDataParallel"));
+  });
+}
+
 // As a generator's step goes through a discriminator, whose gradients are dropped.
 TEST(WeightsOfSeveralWrappers, LeaveThoseAloneThatOnlyAddUp) {
   Coder alone;

@@ -229,6 +229,46 @@ TEST(StepGraph, PassesOnWhatAKernelThrowsInAReplay) {
   EXPECT_EQ(graph({good})[0].to_vector<double>(), embedding(good, table).to_vector<double>());
 }
 
+/// Trains a table, with one batch among the others that the step cannot take; where the schedule
+/// and the average are then, and the weights.
+std::vector<double> train_past_a_bad_batch(bool capture) {
+  manual_seed(1);
+  const auto table = nn::make<nn::Embedding>(5, 3);
+  optim::SGD optimizer(table->named_parameters(), {.lr = 0.5});
+  optim::LRScheduler scheduler(optimizer, optim::LinearLR{.iterations = 9});
+  optim::WeightAverage average(table->named_parameters(), {.decay = 0.5});
+  average.update();
+  const StepGraph::Step step = [&](std::span<const Tensor> in) {
+    const Tensor loss = square(table(in[0])).mean();
+    loss.backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    average.update();
+    scheduler.step();
+    return std::vector{loss};
+  };
+  StepGraph graph(step);
+  const auto call = [&](std::int64_t index) {
+    const Tensor batch = full({2}, static_cast<double>(index), {.dtype = DType::i64});
+    return capture ? graph({batch}) : step(std::array{batch});
+  };
+  for (int i = 0; i < 8; ++i) {
+    if (i == 6) {
+      EXPECT_EQ(graph.replayed(), capture) << graph.fallback_reason();
+      EXPECT_THROW(call(7), InvalidArgument);
+    }
+    call(i % 5);
+  }
+  std::vector<double> outcome = Tensor(table->weight).to_vector<double>();
+  outcome.insert(outcome.end(), {static_cast<double>(scheduler.steps()), optimizer.lr(),
+                                 static_cast<double>(average.updates())});
+  return outcome;
+}
+
+TEST(StepGraph, LeavesScheduleAndAverageWhereAReplayThrowsBeforeThem) {
+  EXPECT_EQ(train_past_a_bad_batch(true), train_past_a_bad_batch(false));
+}
+
 TEST(StepGraph, RefusesAStepThatIsMissingAndNoWarmUp) {
   EXPECT_THROW(StepGraph(nullptr), InvalidArgument);
   const auto step = [](std::span<const Tensor>) { return std::vector<Tensor>(); };

@@ -62,6 +62,34 @@ TEST_P(WeightContract, OfUnevenBatchesGivesWhatOneProcessHas) {
   });
 }
 
+// As of a first micro-batch of padding alone.
+TEST_P(WeightContract, OfNothingIsNoUnitForGradientsInF16) {
+  run([](Communicator& group) {
+    const auto net =
+        nn::make<nn::Linear>(nn::LinearOptions{.in = 2, .out = 1, .tensor = {.dtype = DType::f16}});
+    net->to(group.device());
+    DistributedDataParallel<nn::Linear> replica(net, share(group));
+    const Tensor x = full({1, 2}, 100, {.dtype = DType::f16, .device = device_of_rank});
+    for (const bool as_tensor : {false, true}) {
+      net->zero_grad();
+      const auto backward = [&](double weight) {
+        const Tensor loss = replica(x).sum();
+        if (as_tensor)
+          replica.backward(loss, full({}, weight, {.dtype = DType::f64, .device = device_of_rank}));
+        else
+          replica.backward(loss, weight);
+      };
+      {
+        const auto local = replica.no_sync();
+        backward(0);
+        backward(3000);
+      }
+      backward(2000);
+      EXPECT_EQ(Tensor(net->weight).grad().to_vector<double>(), (std::vector<double>{100, 100}));
+    }
+  });
+}
+
 TEST_P(WeightContract, CarriesThoseOfMicroBatches) {
   run([](Communicator& group) {
     const std::int64_t rank = group.rank(), each = 6, rows = group.size() * each;

@@ -61,6 +61,8 @@ class GradientSink {
   virtual void after_updates() {}
   /// What the leaf has of its gradient after a backward.
   virtual GradientShare share(std::size_t /*key*/) const { return GradientShare::whole; }
+  /// Whether backwards leave the average of several ranks' gradients.
+  virtual bool is_averaged() const { return false; }
   /// What of the way in which ranks train the leaf may let its values differ between them: a
   /// sentence for messages. Empty if nothing does.
   virtual std::string why_ranks_differ() const { return {}; }
@@ -136,6 +138,8 @@ class LeafNode final : public Node {
   }
   /// See GradientSink::share.
   GradientShare share() const { return sink_ ? sink_->share(sink_key_) : GradientShare::whole; }
+  /// See GradientSink::is_averaged.
+  bool is_averaged() const { return sink_ && sink_->is_averaged(); }
   /// See GradientSink::why_ranks_differ.
   std::string why_ranks_differ() const { return sink_ ? sink_->why_ranks_differ() : std::string(); }
   /// True if a sink gives the memory.

@@ -100,14 +100,23 @@ class Manager {
 
   /// An object that `state_of` knows (states.hpp, or a function of one's own beside its class), or
   /// a variable; with a replica behind it where ranks share out its state. It must live as long.
-  template <class... T>
-  void add(std::string name, T&... objects) {
-    add(std::move(name), state_of(objects...));
+  template <class Object, class... T>
+  void add(std::string name, Object& object, T&... objects) {
+    if constexpr (requires { state_of(object, objects...); })
+      add(std::move(name), state_of(object, objects...));
+    else
+      static_assert(
+          sizeof(Object) == 0,
+          "no checkpoint::state_of takes this: give one of lockstep's objects, a tensor, a "
+          "number, a bool or a std::string, or write state_of beside a class of your own");
   }
   void add(std::string name, TensorState state);
   void add(std::string name, ValueState state);
   /// Whether any state in tensors was added, such as a model.
   bool has_tensors() const noexcept;
+  /// Whether the state of an object was added that its TensorState names: of a communication hook
+  /// (as a parallel::BucketReduction), or of an averaging (its nn::ReplicatedModule).
+  bool keeps(const void* object) const noexcept;
   /// Whether a state of that name was added.
   bool has(std::string_view name) const noexcept;
   /// @}

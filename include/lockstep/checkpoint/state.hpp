@@ -66,6 +66,8 @@ struct TensorState {
     int ranks = 0;
   };
   std::optional<Sharers> sharers = {};
+  /// What it is the state of, for Manager::keeps.
+  const void* object = nullptr;
 };
 
 /// What a load took over.
@@ -78,12 +80,12 @@ struct LoadReport {
 
 /// State in values.
 struct ValueState {
-  /// What is to be kept: of rank 0, or, where ranks differ, of each rank.
+  /// What is to be kept: of rank 0, or with `load_on_new_rank` of each rank.
   std::function<Values()> values;
   /// Takes it back. @throws CorruptData, InvalidArgument.
   std::function<void(const Values& values)> load;
-  /// For what ranks have of their own. A rank that the saved job did not have calls this in the
-  /// place of `load`, with the values of rank 0. Where ranks had it alike when it was saved, or
+  /// Set it for what ranks have of their own. A rank that the saved job did not have calls this in
+  /// the place of `load`, with the values of rank 0. Where ranks had it alike when it was saved, or
   /// have it alike now and had not, `load` gets those of rank 0.
   std::function<void(const Values& of_rank_0)> load_on_new_rank = {};
 };

@@ -141,7 +141,12 @@ template <class T>
 concept IsCharacter = std::same_as<T, char> || std::same_as<T, wchar_t> ||
     std::same_as<T, char8_t> || std::same_as<T, char16_t> || std::same_as<T, char32_t>;
 
-/// A variable: its value on rank 0.
+/// A tensor of one's own, which is loaded in place and must be alike on all ranks.
+/// @throws InvalidArgument for an undefined one.
+TensorState state_of(Tensor& tensor);
+
+/// A variable: its value on rank 0, which all ranks load. For one that ranks have of their own
+/// write a ValueState with `load_on_new_rank`.
 template <class T>
 requires(std::integral<T> && !IsCharacter<T>) || std::floating_point<T> ||
     std::same_as<T, std::string> ValueState state_of(T& variable) {

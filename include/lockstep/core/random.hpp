@@ -31,7 +31,8 @@ class Generator {
   PhiloxState state_;
 };
 
-/// The generator of the calling thread: ranks that are threads each have their own.
+/// The generator of the calling thread: ranks that are threads each have their own. That of a new
+/// thread starts at seed 0, whatever others were seeded with: seed each thread, and each otherwise.
 Generator& default_generator();
 
 /// Seeds the calling thread's generator.

@@ -128,6 +128,13 @@ class ReplicatedModule {
   void check_may_keep_gradients(const std::string& averaging) const;
   /// Whether it does: replicas differ between averages.
   bool keeps_gradients() const noexcept { return !averaging_.empty(); }
+  /// What keeps something from step to step beside the module and its optimizer, to be saved by
+  /// itself: a communication hook, or what averages parameters.
+  struct Beside {
+    std::string name;      ///< empty: nothing does
+    const void* object{};  ///< checkpoint::TensorState::object of its state
+  };
+  Beside keeps_beside() const;
   /// Whether there are gradients of backwards under no_sync() that no reduction has taken in yet.
   bool has_accumulated() const;
   /// Puts the replica between the micro-batches that left this; the next forward goes on with the
@@ -144,7 +151,7 @@ class ReplicatedModule {
   /// Those of its parameters that train.
   NamedTensors trained_parameters() const;
   /// See DistributedDataParallel::named_parameters.
-  NamedTensors named_parameters() const;
+  NamedTensors named_parameters(const std::string& prefix = {}) const;
   /// The same without names.
   std::vector<Tensor> parameters() const;
   /// See DistributedDataParallel::shard_group.
@@ -325,7 +332,10 @@ class DistributedDataParallel {
   /// `shard_group` to what needs all gradients: clip_grad_norm_, GradScaler, LARS and LAMB. The
   /// module's own parameters have all values (stage 3: under `whole_parameters`), but no gradients.
   /// A step without zero_grad, or of an optimizer of these, is refused by the next backward.
-  NamedTensors named_parameters() const { return replica_.named_parameters(); }
+  /// @param prefix as for Module::named_parameters, for an optimizer of several wrappers.
+  NamedTensors named_parameters(const std::string& prefix = {}) const {
+    return replica_.named_parameters(prefix);
+  }
   /// The same without names.
   std::vector<Tensor> parameters() const { return replica_.parameters(); }
   /// The ranks that share out the parameters for their updates; null without a `zero_stage`.

@@ -13,8 +13,9 @@
 
 namespace lockstep::nn {
 
-/// Modules of one type (or derived from one), named "0", "1", ... and used by their owner as it
-/// likes.
+/// Modules of one type, named "0", "1", ... and used by their owner as it likes. Modules derived
+/// from it are called by its `forward`: one that they replace must be virtual there, as that of an
+/// interface of one's own is, and as no layer's here is.
 template <class M>
 class ModuleList : public Module {
  public:

@@ -23,7 +23,8 @@ class ModulePtr {
   }
   ModulePtr(const ModulePtr&) = default;
   ModulePtr& operator=(const ModulePtr&) = default;
-  /// A handle of a base class.
+  /// A handle of a base class, whose `forward` it calls: one that `Derived` replaces must be
+  /// virtual in M.
   template <class Derived>
   requires(!std::same_as<Derived, M> && std::convertible_to<Derived*, M*>)
       ModulePtr(const ModulePtr<Derived>& other)

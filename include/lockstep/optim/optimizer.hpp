@@ -258,10 +258,10 @@ class OptimizerWith : public Optimizer {
 
   /// Options of a group. @throws InvalidArgument for a group that does not exist.
   const Options& options(std::size_t group = 0) const { return options_[checked(group)]; }
-  /// Gives a group other options from the next step on, such as another weight decay, and its
-  /// learning rate as `set_lr` does. States that the new options have no use for are dropped, and
-  /// those that only they use begin as in a new optimizer. In data parallelism every rank does the
-  /// same.
+  /// Gives a group other options from the next step on, such as another weight decay. Another
+  /// learning rate than lr() is as of `set_lr`; the same one leaves a schedule as it is. States
+  /// that the new options have no use for are dropped, and those that only they use begin as in a
+  /// new optimizer. In data parallelism every rank does the same.
   /// @throws InvalidArgument for a group that does not exist, values out of range, and another
   /// `master_weights`, `stochastic_rounding` or `state_format`: states are kept by these. Nothing
   /// has changed then.
@@ -269,7 +269,7 @@ class OptimizerWith : public Optimizer {
     options.check();
     check_kept_alike(this->options(group), options);
     change_options(group, [&] {
-      set_lr(options.lr, group);
+      if (options.lr != lr(group)) set_lr(options.lr, group);
       options_[group] = options;
     });
   }

@@ -57,7 +57,7 @@ struct LinearLR {
 
 /// From base to min_lr along half a cosine (Loshchilov and Hutter 2017), and back again after that.
 struct CosineAnnealingLR {
-  std::int64_t iterations = 1;
+  std::int64_t iterations = 0;  ///< must be given
   double min_lr = 0.0;
   /// The rate at a step.
   double operator()(double base, std::int64_t step) const;
@@ -65,7 +65,7 @@ struct CosineAnnealingLR {
 
 /// Half a cosine from base to min_lr over and over, each `multiplier` times as long as the last.
 struct CosineAnnealingWarmRestarts {
-  std::int64_t iterations = 1;
+  std::int64_t iterations = 0;  ///< must be given
   std::int64_t multiplier = 1;
   double min_lr = 0.0;
   /// The rate at a step.
@@ -84,8 +84,8 @@ struct PolynomialLR {
 /// 2018): from base / div_factor over base to base / div_factor / final_div_factor. The last rate
 /// stays.
 struct OneCycleLR {
-  std::int64_t iterations = 1;
-  double pct_start = 0.3;  ///< part of the iterations that goes up, 0 to 1
+  std::int64_t iterations = 0;  ///< must be given
+  double pct_start = 0.3;       ///< part of the iterations that goes up, 0 to 1
   double div_factor = 25.0;
   double final_div_factor = 1e4;
   /// The rate at a step. @throws InvalidArgument for a part outside 0 to 1 or a factor of 0 or

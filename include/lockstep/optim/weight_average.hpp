@@ -41,6 +41,9 @@ struct WeightAverageOptions {
 /// parameters of a dtype, and waits for nothing. In data parallelism every rank does the same.
 /// Buffers of floating dtype that a model needs averaged too (running_mean and running_var of batch
 /// norm, not its count num_batches_tracked) may be among the parameters; others stay as they are.
+/// Those of ranks differ behind a forward, and so do their averages: rank 0's are saved, and
+/// DistributedDataParallel::send_buffers() behind `swap_in`, as train::Step::evaluation() calls it,
+/// gives them to all.
 class WeightAverage {
  public:
   /// @param parameters contiguous, of floating dtype. @throws InvalidArgument for others, none at
@@ -56,6 +59,8 @@ class WeightAverage {
   std::int64_t updates() const noexcept { return updates_; }
   /// How it weighs.
   const WeightAverageOptions& options() const noexcept { return options_; }
+  /// The keys, of state_dict(), of the averages of what requires no gradient: buffers.
+  std::vector<std::string> keys_of_buffers() const;
 
   /// The averages are in the parameters until the end of its life, or `swap_out`. It may outlive
   /// the WeightAverage.

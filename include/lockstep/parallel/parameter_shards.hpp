@@ -112,6 +112,7 @@ class ParameterShards final : private autograd::GradientSink {
   autograd::GradientShare share(std::size_t) const override {
     return autograd::GradientShare::part;
   }
+  bool is_averaged() const override { return true; }
   void on_clear(std::size_t index) noexcept override { updates_.on_clear(index); }
   void on_taken(std::size_t) noexcept override {}
 

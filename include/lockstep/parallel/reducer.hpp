@@ -202,6 +202,8 @@ class Reducer final : private autograd::GradientSink {
   /// out, or in the place of one that does, for one that keeps something for another reducer, and
   /// inside a backward.
   void set_reduction(std::shared_ptr<BucketReduction> reduction);
+  /// What averages the gradients.
+  const BucketReduction& reduction() const noexcept { return *options_.reduction; }
 
   /// How much of the last synchronised backward's communication it hid, and what was predicted;
   /// without buckets where these have been laid out again since. Waits for it as `trace` does.
@@ -254,6 +256,7 @@ class Reducer final : private autograd::GradientSink {
   autograd::GradientShare share(std::size_t) const override {
     return shards_ ? autograd::GradientShare::none : autograd::GradientShare::whole;
   }
+  bool is_averaged() const override { return group_->size() > 1 && options_.averaging.empty(); }
   std::string why_ranks_differ() const override;
 
   std::vector<ParameterInfo> parameter_infos() const;
@@ -348,12 +351,14 @@ class Reducer final : private autograd::GradientSink {
   std::unique_ptr<ParameterShards> shards_;
 
   struct Weighted {
-    Tensor weight, unit;  // f64 scalars; gradients are those of the loss times weight / unit
-    Tensor seed;          // gradient of the loss
-    double known = 0;     // the weight where the host knows it and it is not 0
+    Tensor weight, unit;        // f64 scalars; gradients are those of the loss times weight / unit
+    Tensor seed;                // gradient of the loss
+    double known = 0;           // the weight where the host knows it and it is not 0
+    bool is_unit_sure = false;  // that it is the weight of a backward that counts
   };
   std::optional<Weighted> weighted_;  // the backward that runs
   Tensor accumulated_weight_, unit_;  // of backwards that accumulated; undefined if there are none
+  bool is_unit_sure_ = false;         // as of Weighted
   bool is_cleared_ = false;           // a gradient was, since the last of those
   Tensor total_weight_;               // of all ranks
   Tensor how_many_;                   // of them have accumulated, or have no backward

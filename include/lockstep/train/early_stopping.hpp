@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "lockstep/checkpoint/state.hpp"
 
@@ -14,7 +15,7 @@ namespace lockstep::train {
 struct EarlyStoppingOptions {
   /// So many evaluations in a row without improvement end the training; 0: none do.
   std::int64_t patience = 0;
-  /// Metrics must fall by more than this to count as an improvement.
+  /// Metrics must fall by more than this, since the last one that did, to be an improvement.
   double min_delta = 0;
 };
 
@@ -31,7 +32,7 @@ class EarlyStopping {
   explicit EarlyStopping(const EarlyStoppingOptions& options = {});
 
   /// Takes the metric of an evaluation after a number of steps. NaN is no improvement.
-  /// @return true if it is the best so far.
+  /// @return true if it is the best so far, by however little.
   bool update(std::int64_t step, double metric);
   /// Whether it is time to stop.
   bool should_stop() const noexcept {
@@ -42,7 +43,9 @@ class EarlyStopping {
   struct State {
     double best = std::numeric_limits<double>::infinity();  ///< the metric of the best evaluation
     std::int64_t best_step = -1;                            ///< its step; -1: there was none
-    std::int64_t bad_evaluations = 0;                       ///< those since then
+    std::int64_t bad_evaluations = 0;                       ///< in a row without improvement
+    /// The metric of the last improvement, where `best` is within `min_delta` of it.
+    std::optional<double> reference = {};
     friend bool operator==(const State&, const State&) = default;
   };
   /// The state now.

@@ -103,10 +103,8 @@ class Loop {
     if constexpr (std::same_as<std::remove_cvref_t<MakeStep>, Step>) {
       replicas = step.replicas();
       has_mean_losses();
-      if (checkpoints() && !checkpoints()->has_tensors())
-        add(step);
-      else
-        warn_of_states_left_out();
+      if (checkpoints() && !checkpoints()->has_tensors()) add(step);
+      warn_of_states_left_out(step);
     }
     agree_on_samples(group(), batches,
                      {.replicas = replicas, .are_saved = checkpoints() != nullptr});
@@ -163,7 +161,7 @@ class Loop {
  private:
   comm::Communicator& group() noexcept;
   void has_mean_losses() noexcept;  // over all ranks
-  void warn_of_states_left_out();
+  void warn_of_states_left_out(const Step& step);
 
   struct State;
   std::unique_ptr<State> state_;

@@ -39,9 +39,11 @@ struct StepResult {
 struct StepOptions {
   optim::LRScheduler* scheduler = nullptr;  ///< moves on after each step
   amp::GradScaler* scaler = nullptr;        ///< scales the loss
-  optim::WeightAverage* average = nullptr;  ///< takes in the weights of each step
-  std::optional<DType> autocast = {};       ///< dtype of products: bf16 or f16
-  std::optional<double> max_norm = {};      ///< of gradients; infinity: it is taken, not limited
+  /// Takes in the weights of each step. Of buffers each rank has averages of its own, of which
+  /// those of rank 0 are evaluated and saved.
+  optim::WeightAverage* average = nullptr;
+  std::optional<DType> autocast = {};   ///< dtype of products: bf16 or f16
+  std::optional<double> max_norm = {};  ///< of gradients; infinity: it is taken, not limited
   /// Rows at once, gradients add up; 0: all.
   std::int64_t micro_batch = 0;
   /// All ranks make as many parts as the one that has most, maybe of no rows, for which they wait
@@ -139,8 +141,11 @@ class Step {
   /// How many ranks average their gradients.
   int replicas() const { return replica_.group()->size(); }
   /// Adds all that steps change to what checkpoints keep: "model", "optimizer", "scheduler",
-  /// "scaler" and "average".
+  /// "scaler" and "average". What a communication hook (PowerSgd, DelayedReduction) or a LocalSGD
+  /// or DiLoCo keeps is to be added beside.
   void add_to(checkpoint::Manager& checkpoints) const;
+  /// What of that there is; see nn::ReplicatedModule::keeps_beside.
+  nn::ReplicatedModule::Beside keeps_beside() const { return replica_.keeps_beside(); }
   /// Why the last step ran eagerly though it was to be captured; empty if it did not.
   const std::string& fallback_reason() const noexcept { return graph_.fallback_reason(); }
 
