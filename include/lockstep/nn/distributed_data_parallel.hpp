@@ -134,6 +134,7 @@ class ReplicatedModule {
     std::string name;      ///< empty: nothing does
     const void* object{};  ///< checkpoint::TensorState::object of its state
   };
+  /// Which of these there is.
   Beside keeps_beside() const;
   /// Whether there are gradients of backwards under no_sync() that no reduction has taken in yet.
   bool has_accumulated() const;
