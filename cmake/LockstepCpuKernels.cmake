@@ -15,7 +15,7 @@ file(GLOB engine_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/kernels/cpu/*.
 file(GLOB loop_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/kernels/cpu/loops/*.cpp")
 target_sources(lockstep PRIVATE ${engine_sources})
 # GCC makes vectors of these loops at -O3 alone: of those over scores, by which attention in f32 takes a third less
-# time, and of those over the windows of a row, of which maxima take an eighth.
+# time, and of those over the windows of a row, of which maxima take a fifth.
 set_source_files_properties("${PROJECT_SOURCE_DIR}/kernels/cpu/attention_kernels.cpp"
                             "${PROJECT_SOURCE_DIR}/kernels/cpu/pooling.cpp"
                             PROPERTIES COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O3>")
