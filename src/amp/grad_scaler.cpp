@@ -186,10 +186,11 @@ Tensor GradScaler::take_step(optim::Optimizer& optimizer, std::optional<double> 
   const NoGradGuard no_recording;
   optim::MeasuredGradients measured;
   if (!seen.unscaled || limit) {
-    const optim::Gradients gradients("GradScaler", optimizer.parameters(),
+    const std::vector<Tensor> parameters = optimizer.parameters();
+    const optim::Gradients gradients("GradScaler", parameters,
                                      {options_.group, replicated, purpose_of_step(seen, limit)});
     if (limit && !std::isinf(*limit) && !options_.group)
-      optim::warn_of_own_gradients("GradScaler::clip_and_step", optimizer.parameters());
+      optim::warn_of_own_gradients("GradScaler::clip_and_step", parameters);
     if (enabled) check_gradients(gradients, optimizer, scale_.device());
     if (gradients.empty()) {
       optimizer.step();
