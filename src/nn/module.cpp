@@ -72,8 +72,9 @@ void Module::remove_call_hooks(std::uint64_t id) noexcept {
 }
 
 void Module::note_who_sees() noexcept {
-  is_seen_ = std::ranges::any_of(
-      call_hooks_, [](const auto& entry) { return entry.second.before || entry.second.after; });
+  is_seen_ = std::ranges::any_of(call_hooks_, [](const auto& entry) {
+    return entry.second.before || entry.second.after || entry.second.replace;
+  });
 }
 
 void Module::run_begin_hooks() {
@@ -90,8 +91,20 @@ void Module::run_before_hooks(std::span<const Tensor> arguments) {
 
 void Module::run_after_hooks(std::span<const Tensor> results) {
   const auto hooks = call_hooks_;
-  for (auto entry = hooks.rbegin(); entry != hooks.rend(); ++entry)
+  for (auto entry = hooks.rbegin(); entry != hooks.rend(); ++entry) {
+    LOCKSTEP_CHECK(!entry->second.replace, InvalidArgument, "a hook that replaces the result of ",
+                   type_name(*this), ", whose forward does not give one Tensor");
     if (entry->second.after) entry->second.after(*this, results);
+  }
+}
+
+Tensor Module::run_after_hooks(std::span<const Tensor> arguments, Tensor result) {
+  const auto hooks = call_hooks_;
+  for (auto entry = hooks.rbegin(); entry != hooks.rend(); ++entry) {
+    if (entry->second.replace) result = entry->second.replace(*this, arguments, result);
+    if (entry->second.after) entry->second.after(*this, {&result, 1});
+  }
+  return result;
 }
 
 void Module::visit(const std::string& prefix, Visitor visitor) const {

@@ -39,10 +39,14 @@ void set_place(Error& error, const Module& module);
 
 template <class M, class... Args>
 decltype(auto) call_with_hooks(M& module, Args&&... args) {
-  module.run_before_hooks(tensors_of(args...));
-  if constexpr (std::is_void_v<decltype(module.forward(std::forward<Args>(args)...))>) {
+  const std::vector<Tensor> arguments = tensors_of(args...);
+  module.run_before_hooks(arguments);
+  using Result = decltype(module.forward(std::forward<Args>(args)...));
+  if constexpr (std::is_void_v<Result>) {
     module.forward(std::forward<Args>(args)...);
     module.run_after_hooks({});
+  } else if constexpr (std::is_same_v<Result, Tensor>) {
+    return module.run_after_hooks(arguments, module.forward(std::forward<Args>(args)...));
   } else {
     decltype(auto) result = module.forward(std::forward<Args>(args)...);
     module.run_after_hooks(tensors_of(result));

@@ -35,6 +35,11 @@ using CallHook = std::function<void(Module& module, std::span<const Tensor> tens
 struct CallHooks {
   CallHook before = {};  ///< gets the arguments
   CallHook after = {};   ///< gets the results
+  /// Gets arguments and result, and makes what the call gives instead of a result that is one
+  /// tensor, such as the same with an adapter's share (nn/lora.hpp). A call that gives anything
+  /// else throws InvalidArgument.
+  std::function<Tensor(Module& module, std::span<const Tensor> arguments, const Tensor& result)>
+      replace = {};
   /// Runs first, and sees no values: a module may go round it where an op of its own does what
   /// several layers would.
   std::function<void()> begin = {};
@@ -148,8 +153,9 @@ class Module : public RefCounted {
   /// @name Calls
   /// @{
 
-  /// Adds hooks around `forward` when it runs through a handle; `after` hooks run in reverse order,
-  /// and not if `forward` throws. Returns a number to remove them by.
+  /// Adds hooks around `forward` when it runs through a handle; `replace` and `after` hooks run in
+  /// reverse order, each seeing what is replaced by then, and not if `forward` throws. Returns a
+  /// number to remove them by.
   std::uint64_t add_call_hooks(CallHooks hooks);
   /// Removes hooks; unknown numbers are ignored.
   void remove_call_hooks(std::uint64_t id) noexcept;
@@ -163,8 +169,10 @@ class Module : public RefCounted {
   }
   /// Runs the hooks before a call.
   void run_before_hooks(std::span<const Tensor> arguments);
-  /// Runs the hooks after a call.
+  /// Runs the hooks after a call that gives no single tensor.
   void run_after_hooks(std::span<const Tensor> results);
+  /// Runs the hooks after a call that gives a tensor. @return it, or what it is replaced by.
+  Tensor run_after_hooks(std::span<const Tensor> arguments, Tensor result);
   /// @}
 
   /// What is printed behind the type's name: "784, 128, bias=false".

@@ -16,6 +16,7 @@
 #include "lockstep/nn/functional.hpp"
 #include "lockstep/nn/init.hpp"
 #include "lockstep/nn/linear.hpp"
+#include "lockstep/nn/lora.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/member.hpp"
 #include "lockstep/nn/module.hpp"
