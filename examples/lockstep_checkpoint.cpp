@@ -92,7 +92,10 @@ int show(const fs::path& checkpoint) {
       std::cout << "  " << tensor << "  " << file.entry(tensor).format << " "
                 << file.entry(tensor).shape << "\n";
   }
-  std::ifstream state(checkpoint / "state.json");
+  const fs::path values = checkpoint / "state.json";
+  if (!fs::is_regular_file(values))
+    throw ls::CorruptData(values.string() + (fs::exists(values) ? " is no file" : " is missing"));
+  std::ifstream state(values);
   std::cout << "state.json\n" << state.rdbuf();
   return 0;
 }

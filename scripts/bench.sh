@@ -7,7 +7,6 @@
 # The lines are kept in BUILD_DIR/benchmarks.jsonl.
 source "$(dirname "$0")/lib.sh"
 
-usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
 for word in "$@"; do
   case $word in
     -h | --help) usage && exit 0 ;;

@@ -16,7 +16,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --architectures) architectures=$2 && shift ;;
     -*) fail "unknown option $1; usage: scripts/gpu_bundle.sh [--architectures LIST] [OUT]" ;;
-    *) out=$1 ;;
+    *) out=$(from_caller "$1") ;;
   esac
   shift
 done

@@ -3,6 +3,7 @@
 # Shared by the scripts of this folder; sourced, not run. Goes to the root of the checkout.
 
 set -euo pipefail
+script=$(realpath -m -- "$0") caller_dir=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build_dir=${LOCKSTEP_BUILD_DIR:-build}
@@ -19,6 +20,10 @@ fail() {
   printf 'error: %s\n' "$*" >&2
   exit 1
 }
+# What the comment at a script's head says of its options.
+usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$script"; }
+# A path as it was given: from where the caller stands.
+from_caller() { case $1 in /*) echo "$1" ;; *) echo "$caller_dir/$1" ;; esac }
 # The last line of a script: what to do next. CI leaves it out.
 next() { [ "${LOCKSTEP_SAY_NEXT:-1}" = 0 ] || printf '\nNext: %s\n' "$*"; }
 

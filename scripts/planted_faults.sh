@@ -12,7 +12,7 @@
 source "$(dirname "$0")/lib.sh"
 
 case ${1:-} in
-  -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit 0 ;;
+  -h | --help) usage && exit 0 ;;
 esac
 build_dir=${LOCKSTEP_SIM_BUILD_DIR:-build-sim}
 configure "$build_dir" --preset sim -DLOCKSTEP_BUILD_TESTS=ON

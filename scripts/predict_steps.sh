@@ -7,7 +7,6 @@
 #   scripts/predict_steps.sh --only gpt2-bf16,llama                              some of them
 source "$(dirname "$0")/lib.sh"
 
-usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
 steps=gpt2-bf16,gpt2-autocast,resnet50,llama,vit-bf16
 device=h100 bin=build-sim/bin folder=build-sim/predicted only=$steps
 while [ $# -gt 0 ]; do

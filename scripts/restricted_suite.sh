@@ -59,6 +59,6 @@ if [ $# -ge 1 ]; then
 fi
 status=0
 for restriction in baseline avx2 no-amx one-core; do
-  "$0" "$restriction" || { code=$? && [ $code = 77 ] || status=$code; }
+  "$script" "$restriction" || { code=$? && [ $code = 77 ] || status=$code; }
 done
 exit "$status"

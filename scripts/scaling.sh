@@ -13,7 +13,6 @@
 # MPIRUN_ARGS adds arguments of mpirun. Leave the machine alone meanwhile: figures are times.
 source "$(dirname "$0")/lib.sh"
 
-usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
 ranks= hosts= mode=both device=auto batch=4 global_batch= out=$build_dir/scaling
 benchmark_options=()
 while [ $# -gt 0 ]; do
@@ -25,7 +24,7 @@ while [ $# -gt 0 ]; do
     --batch) batch=${2:?} ;;
     --global-batch) global_batch=${2:?} ;;
     --rounds | --bucket-mb | --dtype) benchmark_options+=("$1" "${2:?}") ;;
-    --out) out=${2:?} ;;
+    --out) out=$(from_caller "${2:?}") ;;
     -h | --help) usage && exit 0 ;;
     *) usage >&2 && exit 2 ;;
   esac
@@ -55,8 +54,10 @@ if [ -z "$global_batch" ]; then
   until divides_by_all "$global_batch"; do global_batch=$((global_batch + largest)); done
 fi
 
-program=${LOCKSTEP_SCALING_PROGRAM:-$build_dir/bin/benchmark_scaling}
-if [ -z "${LOCKSTEP_SCALING_PROGRAM:-}" ]; then
+if [ -n "${LOCKSTEP_SCALING_PROGRAM:-}" ]; then
+  program=$(from_caller "$LOCKSTEP_SCALING_PROGRAM")
+else
+  program=$build_dir/bin/benchmark_scaling
   need_dependencies
   configure "$build_dir"
   build "$build_dir" benchmark_scaling

@@ -14,7 +14,6 @@
 # LOCKSTEP_SIM_BUILD_DIR: the suite's build directory, which has the simulated GPU (default build-sim).
 source "$(dirname "$0")/lib.sh"
 
-usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
 selection=(-LE '^slow$')
 sanitize=
 only=

@@ -16,4 +16,6 @@ std::unique_ptr<Bootstrap> make_mpi_bootstrap(const Launch& launch, std::chrono:
   return make_single_bootstrap();
 }
 
+bool is_mpi_singleton() { return false; }
+
 }  // namespace lockstep::comm

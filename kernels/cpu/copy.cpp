@@ -32,8 +32,7 @@ void for_each_row(const LoopNest& nest, const ArrayView& out, const ArrayView& i
 
 /// The dimension along which `in` is contiguous, if that is not the innermost; else -1.
 int transposed_dimension(const LoopNest& nest) {
-  if (nest.inner_stride(0) != 1 || std::abs(nest.inner_stride(1)) < 8 || nest.inner() < 8)
-    return -1;
+  if (nest.inner_stride(0) != 1 || std::abs(nest.inner_stride(1)) < 8) return -1;
   for (int d = 0; d + 1 < nest.rank; ++d)
     if (nest.stride[1][static_cast<std::size_t>(d)] == 1 &&
         nest.extent[static_cast<std::size_t>(d)] >= 8)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "arguments/elementwise.hpp"
@@ -23,22 +24,56 @@ void check_index(const ArrayView& index, std::int64_t rows, std::string_view op)
 
 /// Positions of the index sorted by the row they name, in their order within a row.
 struct Occurrences {
-  std::vector<std::int64_t> start;  ///< of each row's positions; one more than there are rows
+  struct Row {
+    std::int64_t row, first, count;  ///< of its positions
+  };
+  std::vector<Row> rows;  ///< those that are named
   std::vector<std::int64_t> position;
+
+  void add(std::int64_t row, std::int64_t first, std::int64_t end) {
+    if (end > first) rows.push_back({row, first, end - first});
+  }
 };
 
-Occurrences find_occurrences(const ArrayView& index, std::int64_t rows) {
-  const auto* at = index.as<std::int64_t>();
-  const std::int64_t n = index.numel();
-  Occurrences found{std::vector<std::int64_t>(static_cast<std::size_t>(rows) + 1),
-                    std::vector<std::int64_t>(static_cast<std::size_t>(n))};
-  for (std::int64_t i = 0; i < n; ++i) ++found.start[static_cast<std::size_t>(at[i]) + 1];
-  for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r)
-    found.start[r + 1] += found.start[r];
-  std::vector<std::int64_t> next(found.start.begin(), found.start.end() - 1);
+/// Takes as long as the table is.
+Occurrences count_occurrences(const std::int64_t* at, std::int64_t n, std::int64_t rows) {
+  std::vector<std::int64_t> next(static_cast<std::size_t>(rows) + 1);
+  for (std::int64_t i = 0; i < n; ++i) ++next[static_cast<std::size_t>(at[i]) + 1];
+  Occurrences found{{}, std::vector<std::int64_t>(static_cast<std::size_t>(n))};
+  for (std::int64_t row = 0; row < rows; ++row) {
+    auto* const first = &next[static_cast<std::size_t>(row)];
+    first[1] += first[0];
+    found.add(row, first[0], first[1]);
+  }
   for (std::int64_t i = 0; i < n; ++i)
     found.position[static_cast<std::size_t>(next[static_cast<std::size_t>(at[i])]++)] = i;
   return found;
+}
+
+/// Takes as long as the index is: for few rows of a large table.
+Occurrences sort_occurrences(const std::int64_t* at, std::int64_t n) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> sorted;  // row and position
+  sorted.reserve(static_cast<std::size_t>(n));
+  for (std::int64_t i = 0; i < n; ++i) sorted.emplace_back(at[i], i);
+  std::ranges::sort(sorted);
+  Occurrences found;
+  std::int64_t first = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto& [row, position] = sorted[static_cast<std::size_t>(i)];
+    found.position.push_back(position);
+    if (i + 1 < n && sorted[static_cast<std::size_t>(i) + 1].first == row) continue;
+    found.add(row, first, i + 1);
+    first = i + 1;
+  }
+  return found;
+}
+
+Occurrences find_occurrences(const ArrayView& index, std::int64_t rows) {
+  constexpr std::int64_t rows_counted_while_one_is_sorted = 16;
+  const auto* at = index.as<std::int64_t>();
+  const std::int64_t n = index.numel();
+  return rows / rows_counted_while_one_is_sorted > n ? sort_occurrences(at, n)
+                                                     : count_occurrences(at, n, rows);
 }
 
 /// Adds the named rows of dy to one row of the table's gradient, tile by tile.
@@ -103,15 +138,15 @@ void embedding::backward(const kernels::EmbeddingBackwardArguments& a, StreamRef
   check_index(index, rows, "embedding_backward");
   if (!accumulate) elementwise::fill({.out = dtable, .value = 0.0}, stream);
   const Occurrences found = find_occurrences(index, rows);
-  parallel_for(
-      rows, std::max<std::int64_t>(1, rows / 16), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-          const std::int64_t first = found.start[static_cast<std::size_t>(row)];
-          const std::int64_t count = found.start[static_cast<std::size_t>(row) + 1] - first;
-          if (count > 0 && row != padding_index)
-            add_rows(dtable, row, dy, found.position.data() + first, count);
-        }
-      });
+  const std::int64_t named = std::ssize(found.rows);
+  parallel_for(named, std::max<std::int64_t>(1, named / 16),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t i = begin; i < end; ++i) {
+                   const auto& [row, first, count] = found.rows[static_cast<std::size_t>(i)];
+                   if (row != padding_index)
+                     add_rows(dtable, row, dy, found.position.data() + first, count);
+                 }
+               });
 }
 
 }  // namespace lockstep::cpu_kernels

@@ -32,6 +32,26 @@ void fill_typed(T* to, T value, std::int64_t n) {
   for (; i < n; ++i) to[i] = value;
 }
 
+template <class T, int... lane>
+Lanes<T> reversed(Lanes<T> lanes, std::integer_sequence<int, lane...>) {
+  constexpr int last = sizeof...(lane) - 1;
+  return __builtin_shuffle(lanes, Lanes<T>{static_cast<T>(last - lane)...});
+}
+
+/// Elements that come in the order opposite to that in memory; `from` is the first of them.
+template <class T>
+void copy_reversed(T* to, const T* from, std::int64_t n) {
+  constexpr int count = 16 / sizeof(T);
+  std::int64_t i = 0;
+  for (; i + count <= n; i += count) {
+    Lanes<T> lanes;
+    std::memcpy(&lanes, from - i - (count - 1), sizeof lanes);
+    lanes = reversed<T>(lanes, std::make_integer_sequence<int, count>());
+    std::memcpy(to + i, &lanes, sizeof lanes);
+  }
+  for (; i < n; ++i) to[i] = from[-i];
+}
+
 template <class T>
 void copy_typed(T* to, std::int64_t to_stride, const T* from, std::int64_t from_stride,
                 std::int64_t n) {
@@ -39,6 +59,8 @@ void copy_typed(T* to, std::int64_t to_stride, const T* from, std::int64_t from_
     if (n > 0) std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
   } else if (to_stride == 1 && from_stride == 0) {
     fill_typed(to, *from, n);
+  } else if (to_stride == 1 && from_stride == -1) {
+    copy_reversed(to, from, n);
   } else if (to_stride == 1) {
     for (std::int64_t i = 0; i < n; ++i) to[i] = from[i * from_stride];
   } else {
@@ -94,10 +116,25 @@ void transpose_square(T* to, std::int64_t to_row_stride, const T* from,
   for (int i = 0; i < count; ++i) std::memcpy(to + i * to_row_stride, &rows[i], 16);
 }
 
+/// Few columns, as the channels of an image, element by element.
+template <int columns, class T>
+void transpose_columns(T* to, std::int64_t to_row_stride, const T* from,
+                       std::int64_t from_column_stride, std::int64_t rows) {
+  for (std::int64_t r = 0; r < rows; ++r)
+#pragma GCC unroll 4
+    for (int c = 0; c < columns; ++c) to[r * to_row_stride + c] = from[r + c * from_column_stride];
+}
+
 /// Square blocks keep both sides' cache lines alive until they are used up.
 template <class T>
 void transpose_typed(T* to, std::int64_t to_row_stride, const T* from,
                      std::int64_t from_column_stride, std::int64_t rows, std::int64_t columns) {
+  switch (columns) {
+    case 2: return transpose_columns<2>(to, to_row_stride, from, from_column_stride, rows);
+    case 3: return transpose_columns<3>(to, to_row_stride, from, from_column_stride, rows);
+    case 4: return transpose_columns<4>(to, to_row_stride, from, from_column_stride, rows);
+    default: break;
+  }
   constexpr std::int64_t block = 16, square = 16 / sizeof(T);
   for (std::int64_t r0 = 0; r0 < rows; r0 += block) {
     const std::int64_t r1 = std::min(rows, r0 + block);

@@ -121,15 +121,16 @@ TensorState with_accumulation(TensorState state, nn::ReplicatedModule& replica) 
   state.has_more = [&replica] { return replica.has_accumulated(); };
   state.load = [load, &replica](const NamedTensors& tensors) {
     const auto [accumulation, rest] = taken_apart(tensors);
-    if (accumulation.empty()) return load(rest);
     load(rest);  // says first what of the model does not fit
+    if (accumulation.empty()) return replica.drop_accumulated();
     replica.set_accumulated(accumulation_from(accumulation, replica));
   };
   state.load_what_fits = [load_what_fits, &replica](const NamedTensors& tensors) {
     const auto [accumulation, rest] = taken_apart(tensors);
     std::vector<std::string> left = load_what_fits(rest);
-    if (accumulation.empty()) return left;
-    if (left.empty())
+    if (accumulation.empty())
+      replica.drop_accumulated();
+    else if (left.empty())
       replica.set_accumulated(accumulation_from(accumulation, replica));
     else
       left.push_back("gradients between micro-batches: of another model");

@@ -21,7 +21,7 @@ NamedTensors without_accumulation(NamedTensors tensors);
 
 /// A replica's state, and beside it what backwards under no_sync() have added up on this rank, if
 /// anything, where any rank has some: to be kept for each rank (`of_each_rank`). Loading it leaves
-/// the replica between the same micro-batches; loading a state without it leaves gradients alone.
+/// the replica between the same micro-batches; a state without it, between two steps.
 TensorState with_accumulation(TensorState state, nn::ReplicatedModule& replica);
 
 }  // namespace lockstep::checkpoint

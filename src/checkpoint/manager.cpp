@@ -159,6 +159,7 @@ bool Manager::State::is_due(std::int64_t step) {
 /// In memory, if that is due. A step counts when the snapshot of the step before is there.
 void Manager::State::remember(std::int64_t step) {
   if (!memory || step < 0 || step % options.snapshot_every != 0 || remembered == step) return;
+  if (retained && remembered < 0) retained->note_going_on(*folder);  // no writer is under way
   remembered = step;  // on all ranks, whether or not each can
   if (memory->last() != step) memory->take(registry, step, options.file_bytes);
 }
@@ -444,6 +445,9 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
   if (state.retained && is_own(state.path, checkpoint, loaded.values.step))
     state.retained->note_loaded(loaded.values.step, loaded.is_all);
   if (state_->memory) state_->memory->forget();
+  state.saved.reset();  // steps come again
+  state.remembered = -1;
+  state.pace.reset();
   memory_pool(cpu).trim(0);  // what was read and taken over; training may need none of it
   if (!state_->is_prepared) state_->prepare();
   comm::tell_step(loaded.values.step);

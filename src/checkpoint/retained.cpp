@@ -7,6 +7,7 @@
 #include "checkpoint/exchange.hpp"
 #include "checkpoint/names.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/observe/log.hpp"
 
 namespace lockstep::checkpoint {
 
@@ -82,15 +83,30 @@ std::optional<std::int64_t> Retained::best_of(const Condition& counts) const {
 
 void Retained::note_whole(std::int64_t step) {
   damaged_.erase(step);
-  note_loaded(step, false);
+  add_whole(step);
   note(step, Verification::whole);
 }
 
 void Retained::note_loaded(std::int64_t step, bool entirely) {
-  if (entirely) return note_whole(step);
-  if (damaged_.contains(step)) return;
+  loaded_ = step;
+  if (entirely)
+    note_whole(step);
+  else if (!damaged_.contains(step))
+    add_whole(step);
+}
+
+void Retained::add_whole(std::int64_t step) {
   std::erase(whole_, step);
   whole_.push_back(step);
+}
+
+void Retained::note_going_on(RunFolder& folder) {
+  const auto step = std::exchange(loaded_, std::nullopt);
+  if (!step || read_latest(folder_) == name_of_step(*step)) return;
+  const std::string problem = error_of([&] { folder.make_newest(*step); });
+  if (!problem.empty())
+    LOCKSTEP_LOG(warning, "the run went back to step ", *step,
+                 ", but one that starts again may not: ", problem);
 }
 
 void Retained::forget(std::int64_t step) {
@@ -110,6 +126,7 @@ void Retained::note_damaged(std::int64_t step) {
 }
 
 void Retained::note_saved(const Snapshot& snapshot) {
+  loaded_.reset();
   forget(snapshot.step);
   damaged_.erase(snapshot.step);
   metrics_[snapshot.step] = snapshot.metric;

@@ -35,6 +35,10 @@ class Retained {
   /// One was loaded. @param entirely all of it was read; else it counts for this start alone, and
   /// says nothing of what is known to be damaged.
   void note_loaded(std::int64_t step, bool entirely);
+  /// The run goes on from the checkpoint that was loaded last, if one was since the last save: that
+  /// is the newest one then, whatever was saved behind it before, so that who starts again finds
+  /// what this branch leaves in memory to be newer.
+  void note_going_on(RunFolder& folder);
   /// One could not be loaded: for damage, or because its files are away.
   void note_not_loaded(std::int64_t step);
   void note_damaged(std::int64_t step);
@@ -44,6 +48,7 @@ class Retained {
   void prune(RunFolder& folder, const ManagerOptions& options, const Snapshot& saved);
 
  private:
+  void add_whole(std::int64_t step);
   void look();
   void look_at(const Found& found, std::vector<Manifest>& whole);
   void note(std::int64_t step, Verification found) const noexcept;
@@ -58,6 +63,7 @@ class Retained {
   std::vector<std::int64_t> whole_;                        // the newest last
   std::set<std::int64_t> found_;                           // of former runs
   std::set<std::int64_t> damaged_;
+  std::optional<std::int64_t> loaded_;  // since the last save
 };
 
 }  // namespace lockstep::checkpoint

@@ -269,6 +269,11 @@ std::string RunFolder::begin(std::int64_t step) {
   return name;
 }
 
+void RunFolder::make_newest(std::int64_t step) const {
+  check_is_own();
+  write_latest(folder_, name_of_step(step));
+}
+
 void RunFolder::commit(std::int64_t step) {
   const fs::path& saving = saving_;
   const fs::path place = folder_ / name_of_step(step),

@@ -59,6 +59,8 @@ class RunFolder {
   /// @throws InvalidArgument if another run, or generation of this one, has taken the folder
   /// meanwhile, or another folder is in its place; io::FileError
   void commit(std::int64_t step);
+  /// Makes the checkpoint of a step, which is there, the newest one. @throws as `commit`.
+  void make_newest(std::int64_t step) const;
   /// Removes what `begin` made.
   void discard() const noexcept;
   /// @throws InvalidArgument if it has vanished.

@@ -271,11 +271,11 @@ TensorState unless_alike(TensorState state, const nn::ReplicatedModule& replica)
 /// buffers where no forward makes them alike.
 TensorState unless_alike(TensorState state, const nn::Module& module,
                          nn::ReplicatedModule& replica) {
-  const auto differs = [&](const std::string& name) {
+  std::set<std::string> buffers;
+  for (const auto& [name, buffer] : module.named_buffers()) buffers.insert(name);
+  const auto differs = [&replica, buffers = std::move(buffers)](const std::string& name) {
     if (replica.keeps_gradients() || is_accumulation(name)) return true;
-    if (replica.broadcasts_buffers()) return false;
-    const NamedTensors buffers = module.named_buffers();
-    return std::ranges::find(buffers, name, &NamedTensors::value_type::first) != buffers.end();
+    return !replica.broadcasts_buffers() && buffers.contains(name);
   };
   return of_replica(with_accumulation(std::move(state), replica), replica, differs);
 }

@@ -4,6 +4,7 @@
 #include "comm/batch.hpp"
 #include "comm/communicator_backend.hpp"
 #include "comm/split.hpp"
+#include "comm/timeout.hpp"
 
 namespace lockstep::comm {
 
@@ -33,7 +34,11 @@ Work Communicator::start(Operation operation, const CollectiveOptions& options) 
   operation.label = options.label;
   operation.id = options.id;
   operation.renew = options.renew;
-  operation.timeout = options.timeout.value_or(*backend_->options().timeout);
+  LOCKSTEP_CHECK(!options.timeout || *options.timeout > std::chrono::milliseconds(0),
+                 InvalidArgument, operation.label,
+                 operation.label.empty() ? "the timeout" : ": the timeout",
+                 " of an operation must be positive, got ", options.timeout->count(), " ms");
+  operation.timeout = as_long_as_can_be(options.timeout.value_or(*backend_->options().timeout));
   if (batch_) {
     operation.stream = current_stream(device());
     return batch_->add(std::move(operation));

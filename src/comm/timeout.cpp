@@ -1,5 +1,6 @@
 #include "comm/timeout.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
@@ -12,18 +13,20 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds default_timeout = std::chrono::minutes(10);
+constexpr std::chrono::seconds longest(100'000'000);
 
 milliseconds seconds_from(const char* name, std::string_view text) {
-  constexpr double most = 1e9;  // beyond a life
   double seconds = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  LOCKSTEP_CHECK(status == std::errc() && end == text.data() + text.size() && seconds >= 0.001 &&
-                     seconds <= most,
+  LOCKSTEP_CHECK(status == std::errc() && end == text.data() + text.size() && seconds >= 0.001,
                  InvalidArgument, name, " must be a positive number of seconds, got '", text, "'");
-  return milliseconds(static_cast<std::int64_t>(seconds * 1e3));
+  const double most = static_cast<double>(longest.count());
+  return milliseconds(static_cast<std::int64_t>(std::min(seconds, most) * 1e3));
 }
 
 }  // namespace
+
+milliseconds as_long_as_can_be(milliseconds wait) { return std::min<milliseconds>(wait, longest); }
 
 std::optional<milliseconds> seconds_in_variable(const char* name) {
   const char* const text = std::getenv(name);
@@ -37,6 +40,8 @@ CommunicatorOptions with_timeout(CommunicatorOptions options) {
   LOCKSTEP_CHECK(options.timeout > milliseconds(0), InvalidArgument,
                  "the timeout of collectives must be positive, got ", options.timeout->count(),
                  " ms");
+  options.timeout = as_long_as_can_be(*options.timeout);
+  options.leave_timeout = as_long_as_can_be(options.leave_timeout);
   return options;
 }
 

@@ -17,6 +17,8 @@ using nlohmann::json;
 // Far more than any configuration needs: it keeps a wrong file from being read whole.
 constexpr std::size_t max_config_bytes = std::size_t{1} << 20;
 
+constexpr const char *begin_key = "bos_token_id", *end_key = "eos_token_id";
+
 }  // namespace
 
 ConfigFile ConfigFile::read(const std::filesystem::path& path, std::string model) {
@@ -72,6 +74,22 @@ std::int64_t ConfigFile::row(const char* key, std::int64_t count) const {
   return row < 0 ? row + count : row;
 }
 
+SpecialTokens ConfigFile::special_tokens() const { return {tokens(begin_key), tokens(end_key)}; }
+
+/// A number, several or null; nothing where it is missing.
+std::optional<std::vector<std::int64_t>> ConfigFile::tokens(const char* key) const {
+  const auto found = values.find(key);
+  if (found == values.end()) return std::nullopt;
+  std::vector<std::int64_t> tokens;
+  const json all = found->is_array() ? *found : found->is_null() ? json::array() : json{*found};
+  for (const json& token : all) {
+    LOCKSTEP_CHECK(token.is_number_integer(), CorruptData, name, ": '", key, "' is ", shown(key),
+                   "; the number of a token, several or null belong there");
+    tokens.push_back(token.get<std::int64_t>());
+  }
+  return tokens;
+}
+
 double ConfigFile::number(const char* key, double above, double below) const {
   const auto found = values.find(key);
   LOCKSTEP_CHECK(found != values.end() && found->is_number() && *found > above && *found < below,
@@ -99,6 +117,17 @@ void ConfigFile::require(const char* key, std::initializer_list<json> allowed) c
   if (found == values.end() || std::ranges::find(allowed, *found) != allowed.end()) return;
   LOCKSTEP_THROW(Unsupported, name, ": '", key, "' is ", shown(key), "; lockstep's ", model,
                  " has ", allowed.begin()->dump());
+}
+
+void add_special_tokens(nlohmann::ordered_json& values, const SpecialTokens& tokens) {
+  const auto add = [&](const char* key, const std::optional<std::vector<std::int64_t>>& each) {
+    if (!each) return;
+    values[key] = each->empty()       ? nlohmann::ordered_json()
+                  : each->size() == 1 ? nlohmann::ordered_json(each->front())
+                                      : nlohmann::ordered_json(*each);
+  };
+  add(begin_key, tokens.begin);
+  add(end_key, tokens.end);
 }
 
 void write_json(const std::filesystem::path& path, const nlohmann::ordered_json& values) {

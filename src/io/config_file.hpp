@@ -5,8 +5,11 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
+
+#include "lockstep/io/special_tokens.hpp"
 
 /// @file
 /// Reading the config.json of a model, with messages that name the file and the setting.
@@ -30,6 +33,8 @@ struct ConfigFile {
   std::int64_t size_or(const char* key, std::int64_t fallback) const;
   /// A row of a table of `count`, where negative ones count from its end. @throws CorruptData.
   std::int64_t row(const char* key, std::int64_t count) const;
+  /// The tokens that texts begin and end with. @throws CorruptData.
+  SpecialTokens special_tokens() const;
   /// A number between the two, both left out. @throws CorruptData.
   double number(const char* key, double above, double below) const;
   /// True or false, or the fallback where it is missing. @throws CorruptData.
@@ -40,8 +45,12 @@ struct ConfigFile {
   void require(const char* key, std::initializer_list<nlohmann::json> allowed) const;
 
  private:
+  std::optional<std::vector<std::int64_t>> tokens(const char* key) const;
   std::string shown(const char* key) const;
 };
+
+/// Adds them to a configuration.
+void add_special_tokens(nlohmann::ordered_json& values, const SpecialTokens& tokens);
 
 /// Replaces a file at once by JSON. @throws FileError.
 void write_json(const std::filesystem::path& path, const nlohmann::ordered_json& values);

@@ -16,7 +16,8 @@ Gpt2Config read_gpt2_config(const std::filesystem::path& path) {
                           .vocabulary = file.size("vocab_size"),
                           .layer_norm_epsilon = file.values.contains(epsilon)
                                                     ? file.number(epsilon, 0.0, 1.0)
-                                                    : Gpt2Config().layer_norm_epsilon};
+                                                    : Gpt2Config().layer_norm_epsilon,
+                          .special_tokens = file.special_tokens()};
   LOCKSTEP_CHECK(config.channels % config.heads == 0, CorruptData, file.name, ": 'n_embd' is ",
                  config.channels, ", which 'n_head' = ", config.heads, " does not divide");
   file.require("n_inner", {nullptr, 4 * config.channels});
@@ -30,20 +31,21 @@ Gpt2Config read_gpt2_config(const std::filesystem::path& path) {
 }
 
 void write_gpt2_config(const std::filesystem::path& path, const Gpt2Config& config) {
-  const nlohmann::ordered_json values{{"architectures", {"GPT2LMHeadModel"}},
-                                      {"model_type", "gpt2"},
-                                      {"activation_function", "gelu_new"},
-                                      {"n_layer", config.layers},
-                                      {"n_head", config.heads},
-                                      {"n_embd", config.channels},
-                                      {"n_inner", nullptr},
-                                      {"n_positions", config.positions},
-                                      {"vocab_size", config.vocabulary},
-                                      {"layer_norm_epsilon", config.layer_norm_epsilon},
-                                      {"tie_word_embeddings", true},
-                                      {"attn_pdrop", 0.0},
-                                      {"embd_pdrop", 0.0},
-                                      {"resid_pdrop", 0.0}};
+  nlohmann::ordered_json values{{"architectures", {"GPT2LMHeadModel"}},
+                                {"model_type", "gpt2"},
+                                {"activation_function", "gelu_new"},
+                                {"n_layer", config.layers},
+                                {"n_head", config.heads},
+                                {"n_embd", config.channels},
+                                {"n_inner", nullptr},
+                                {"n_positions", config.positions},
+                                {"vocab_size", config.vocabulary},
+                                {"layer_norm_epsilon", config.layer_norm_epsilon},
+                                {"tie_word_embeddings", true},
+                                {"attn_pdrop", 0.0},
+                                {"embd_pdrop", 0.0},
+                                {"resid_pdrop", 0.0}};
+  add_special_tokens(values, config.special_tokens);
   write_json(path, values);
 }
 

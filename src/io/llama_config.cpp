@@ -58,7 +58,8 @@ LlamaConfig read_llama_config(const std::filesystem::path& path) {
                      .positions = file.size("max_position_embeddings"),
                      .vocabulary = file.size("vocab_size"),
                      .norm_eps = file.number("rms_norm_eps", 0.0, 1.0),
-                     .tied_embeddings = file.flag("tie_word_embeddings", false)};
+                     .tied_embeddings = file.flag("tie_word_embeddings", false),
+                     .special_tokens = file.special_tokens()};
   config.kv_heads = file.size_or("num_key_value_heads", config.heads);
   LOCKSTEP_CHECK(config.heads % config.kv_heads == 0, CorruptData, file.name,
                  ": 'num_attention_heads' is ", config.heads,
@@ -84,24 +85,26 @@ void write_llama_config(const std::filesystem::path& path, const LlamaConfig& co
                {"original_max_position_embeddings", rope->original_max_position_embeddings}};
   nlohmann::ordered_json padding;
   if (config.padding_index >= 0) padding = config.padding_index;
-  write_json(path, {{"architectures", {"LlamaForCausalLM"}},
-                    {"model_type", "llama"},
-                    {"hidden_act", "silu"},
-                    {"num_hidden_layers", config.layers},
-                    {"num_attention_heads", config.heads},
-                    {"num_key_value_heads", config.kv_heads},
-                    {"head_dim", config.head_dim},
-                    {"hidden_size", config.channels},
-                    {"intermediate_size", config.intermediate},
-                    {"max_position_embeddings", config.positions},
-                    {"vocab_size", config.vocabulary},
-                    {"rms_norm_eps", config.norm_eps},
-                    {"rope_theta", config.rope_theta},
-                    {"rope_scaling", scaling},
-                    {"attention_bias", false},
-                    {"mlp_bias", false},
-                    {"pad_token_id", padding},
-                    {"tie_word_embeddings", config.tied_embeddings}});
+  nlohmann::ordered_json values{{"architectures", {"LlamaForCausalLM"}},
+                                {"model_type", "llama"},
+                                {"hidden_act", "silu"},
+                                {"num_hidden_layers", config.layers},
+                                {"num_attention_heads", config.heads},
+                                {"num_key_value_heads", config.kv_heads},
+                                {"head_dim", config.head_dim},
+                                {"hidden_size", config.channels},
+                                {"intermediate_size", config.intermediate},
+                                {"max_position_embeddings", config.positions},
+                                {"vocab_size", config.vocabulary},
+                                {"rms_norm_eps", config.norm_eps},
+                                {"rope_theta", config.rope_theta},
+                                {"rope_scaling", scaling},
+                                {"attention_bias", false},
+                                {"mlp_bias", false},
+                                {"pad_token_id", padding},
+                                {"tie_word_embeddings", config.tied_embeddings}};
+  add_special_tokens(values, config.special_tokens);
+  write_json(path, values);
 }
 
 }  // namespace lockstep::io

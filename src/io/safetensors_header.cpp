@@ -11,11 +11,12 @@ namespace {
 
 struct Format {
   std::string_view name;
-  std::uint64_t bytes;
+  std::uint64_t bytes;  // of `elements`
   std::optional<DType> dtype;
+  std::uint64_t elements = 1;
 };
 
-// All whole-byte types of the format. Files that hold one lockstep lacks still open: only reading
+// All types of the format. Files that hold one lockstep lacks still open: only reading
 // that tensor is refused.
 constexpr Format formats[] = {{"F64", 8, DType::f64},
                               {"F32", 4, DType::f32},
@@ -35,7 +36,10 @@ constexpr Format formats[] = {{"F64", 8, DType::f64},
                               {"F8_E5M2", 1, {}},
                               {"F8_E4M3FNUZ", 1, {}},
                               {"F8_E5M2FNUZ", 1, {}},
-                              {"F8_E8M0", 1, {}}};
+                              {"F8_E8M0", 1, {}},
+                              {"F6_E2M3", 3, {}, 4},
+                              {"F6_E3M2", 3, {}, 4},
+                              {"F4", 1, {}, 2}};
 
 const Format* find_format(std::string_view name) {
   const auto* found = std::ranges::find(formats, name, &Format::name);
@@ -101,7 +105,11 @@ void check_size(const SafetensorsEntry& entry, std::string_view source) {
   const Format* format = find_format(entry.format);
   LOCKSTEP_CHECK(format, CorruptData, source, ": tensor ", in_quotes(entry.name),
                  " has the unknown dtype ", in_quotes(entry.format));
-  const auto bytes = checked_bytes(entry.shape, format->bytes);
+  auto bytes = checked_bytes(entry.shape, format->bytes);
+  LOCKSTEP_CHECK(!bytes || *bytes % format->elements == 0, CorruptData, source, ": tensor ",
+                 in_quotes(entry.name), " of shape ", entry.shape, " and dtype ", entry.format,
+                 " does not end with a whole byte");
+  if (bytes) *bytes /= format->elements;
   LOCKSTEP_CHECK(bytes, CorruptData, source, ": tensor ", in_quotes(entry.name), " of shape ",
                  entry.shape, " would have 2^63 bytes or more");
   LOCKSTEP_CHECK(entry.begin <= entry.end && entry.end - entry.begin == *bytes, CorruptData, source,

@@ -46,6 +46,7 @@ Gpt2Options options_of(const io::Gpt2Config& config, TensorOptions tensor) {
           .context = config.positions,
           .vocabulary = config.vocabulary,
           .norm_eps = config.layer_norm_epsilon,
+          .special_tokens = config.special_tokens,
           .tensor = tensor};
 }
 
@@ -55,7 +56,8 @@ io::Gpt2Config config_of(const Gpt2Options& options) {
           .channels = options.channels,
           .positions = options.context,
           .vocabulary = options.vocabulary,
-          .layer_norm_epsilon = options.norm_eps};
+          .layer_norm_epsilon = options.norm_eps,
+          .special_tokens = options.special_tokens};
 }
 
 /// All tensors of a file under our names and in our layout.

@@ -25,6 +25,7 @@ LlamaOptions options_of(const io::LlamaConfig& config, TensorOptions tensor) {
           .norm_eps = config.norm_eps,
           .tied_embeddings = config.tied_embeddings,
           .padding_index = config.padding_index,
+          .special_tokens = config.special_tokens,
           .tensor = tensor};
 }
 
@@ -41,7 +42,8 @@ io::LlamaConfig config_of(const LlamaOptions& options) {
           .rope_scaling = options.rope_scaling,
           .norm_eps = options.norm_eps,
           .tied_embeddings = options.tied_embeddings,
-          .padding_index = options.padding_index};
+          .padding_index = options.padding_index,
+          .special_tokens = options.special_tokens};
 }
 
 /// All tensors under our names. Old files carry the rotary frequencies, and some with tied

@@ -287,6 +287,12 @@ void ReplicatedModule::set_accumulated(const parallel::Accumulated& accumulated)
   begins_step_ = !reducer_->has_accumulated();
 }
 
+void ReplicatedModule::drop_accumulated() {
+  if (!has_accumulated()) return;
+  reducer_->drop_accumulated();
+  begins_step_ = true;
+}
+
 bool ReplicatedModule::may_send_buffers() const {
   return averaging_.empty() && options_.broadcast_buffers && group_->size() > 1;
 }

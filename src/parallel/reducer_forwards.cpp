@@ -149,6 +149,12 @@ void Reducer::set_accumulated(const Accumulated& accumulated) {
   is_cleared_ = false;
 }
 
+void Reducer::drop_accumulated() {
+  if (!has_accumulated()) return;
+  if (tree_) return tree_->clear();
+  set_accumulated({.gradients = std::vector<Tensor>(leaves_.size()), .weight = {}, .unit = {}});
+}
+
 /// From now on, before each backward through a forward that accumulates.
 void Reducer::hear_of_accumulations() {
   if (std::exchange(hears_of_accumulations_, true)) return;

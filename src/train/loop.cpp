@@ -1,6 +1,7 @@
 #include "lockstep/train/loop.hpp"
 
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "comm/run_progress.hpp"
@@ -36,7 +37,7 @@ struct Loop::State {
   LateReport report;
   FiniteLosses losses;
   bool are_losses_alike = false;  // on all ranks
-  bool is_stopped = false, is_not_finite = false;
+  bool is_stopped = false, is_not_finite = false, has_warned_of_metric = false;
   std::int64_t saved = -1;  // the last step that was
 
   void resume(const Loop& loop, std::int64_t epoch_steps);
@@ -191,6 +192,9 @@ bool Loop::State::evaluate(const Loop& loop) {
   }();
   default_generator().set_state(place);
   const double metric = comm::broadcast_scalar(*group, own, 0, "metric of an evaluation");
+  if (std::isnan(metric) && !std::exchange(has_warned_of_metric, true) && group->rank() == 0)
+    LOCKSTEP_LOG(warning, "the metric of the evaluation behind step ", progress.step,
+                 " is NaN, which early stopping counts as no improvement");
   const Evaluation made{.step = progress.step,
                         .metric = metric,
                         .is_best = early_stopping.update(progress.step, metric),

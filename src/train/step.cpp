@@ -194,7 +194,7 @@ Step::Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& 
       scaler_(options.scaler ? *options.scaler : unscaled_),
       compared_(describe(options)),
       graph_([this](std::span<const Tensor> inputs) { return update(inputs); },
-             {.group = replica.group()}) {
+             {.max_shapes = options.max_shapes, .group = replica.group()}) {
   LOCKSTEP_CHECK(options.micro_batch >= 0, InvalidArgument, "a micro_batch of ",
                  options.micro_batch, " rows; give a number from 1 on, or 0 for all");
   LOCKSTEP_CHECK(!options.max_norm || *options.max_norm >= 0, InvalidArgument, "a max_norm of ",

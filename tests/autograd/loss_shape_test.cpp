@@ -8,6 +8,7 @@
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "support/refusal.hpp"
 
 namespace lockstep {
 namespace {
@@ -57,6 +58,29 @@ TEST(Losses, RefuseAPositiveWeightThatWidensThem) {
   const Tensor x = zeros({4}), t = ones({4});
   EXPECT_THROW(binary_cross_entropy_with_logits(x, t, ones({4, 1})), InvalidArgument);
   EXPECT_EQ(binary_cross_entropy_with_logits(zeros({2, 4}), ones({2, 4}), ones({4})).numel(), 1);
+}
+
+TEST(Losses, NameWeightsThatDoNotFit) {
+  using testing::refusal;
+  const Tensor x = rand({8, 3}), t = ones({8, 3});
+  const auto of_logits = [&](const Tensor& weight, const Tensor& pos_weight) {
+    return refusal([&] { return binary_cross_entropy_with_logits(x, t, weight, pos_weight); });
+  };
+  EXPECT_THAT(
+      of_logits({}, ones({3}, {DType::f64})),
+      HasSubstr("binary_cross_entropy_with_logits: a positive weight is f64 on cpu, and the "
+                "input f32 on cpu"));
+  EXPECT_THAT(of_logits(ones({3}, {DType::f64}), {}), HasSubstr("a weight is f64"));
+  EXPECT_THAT(of_logits({}, ones({2})), HasSubstr("_with_logits: a positive weight of shape [2]"));
+  EXPECT_THAT(refusal([&] {
+                return cross_entropy(x, zeros({8}, {DType::i64}),
+                                     {.weight = ones({3}, {DType::f64})});
+              }),
+              HasSubstr("the weight is f64 on cpu, and the logits f32 on cpu"));
+  EXPECT_THAT(refusal([&] {
+                return embedding(rand({4, 2}), zeros({3}, {DType::i64}));
+              }),
+              HasSubstr("the index, which comes before the table, has dtype f32"));
 }
 
 TEST(Losses, RefuseClassNumbersOfAnotherShape) {

@@ -229,6 +229,54 @@ TEST(Accumulation, ReproducibleReductionsRefuseASave) {
   });
 }
 
+TEST(Accumulation, AStateBetweenStepsDropsWhatHasAddedUpSince) {
+  for (const bool is_reproducible : {false, true})
+    for (const int stage : is_reproducible ? std::vector{0} : std::vector{0, 1, 2, 3}) {
+      const TemporaryFolder folder;
+      run_job(2, [&](const CommunicatorPtr& group) {
+        DistributedDataParallelOptions options{.zero_stage = stage};
+        if (is_reproducible) {
+          options.reduction = GradientReduction::reproducible;
+          options.micro_batches = 4;  // two of each rank
+        }
+        DistributedDataParallel ddp(nn::make<Two>(), group, options);
+        optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
+        checkpoint::Manager checkpoints(folder / "run", group);
+        checkpoints.add("model", ddp);
+        checkpoints.add("optimizer", optimizer, ddp);
+        checkpoints.add("generator", default_generator());
+        checkpoints.save(1);
+        EXPECT_TRUE(checkpoints.wait()) << checkpoints.error();
+        const auto backward = [&](double x) {
+          ddp(full({2, 5}, x), true).square().mean().backward();
+        };
+        const auto step = [&] {
+          if (is_reproducible) {
+            const auto local = ddp.no_sync();
+            backward(0.2);
+          }
+          backward(0.3);
+          optimizer.step();
+          optimizer.zero_grad();
+          std::vector<float> weights;
+          for (const auto& [name, parameter] : ddp.named_parameters())
+            std::ranges::copy(parameter.to_vector<float>(), std::back_inserter(weights));
+          return weights;
+        };
+        const std::vector<float> clean = step();
+        checkpoints.load_newest();
+        {
+          const auto local = ddp.no_sync();
+          backward(0.7);
+        }
+        EXPECT_TRUE(ddp.replica().has_accumulated());
+        checkpoints.load_newest();
+        EXPECT_FALSE(ddp.replica().has_accumulated());
+        EXPECT_EQ(step(), clean) << "stage " << stage << ", reproducible " << is_reproducible;
+      });
+    }
+}
+
 TEST(Accumulation, GradientsThatAreLeftAreSavedToo) {
   const TemporaryFolder folder;
   run_job(2, [&](const CommunicatorPtr& group) {

@@ -34,3 +34,12 @@ export NVIDIA=yes
 expect '' 'Next: scripts/quickstart.sh'
 expect 'build' 'Next: ctest --test-dir build --rerun-failed'
 expect 'build-sim' 'Next: ctest --test-dir build-sim --rerun-failed'
+
+# They say how to use them wherever the caller stands, and end where an option is none of theirs.
+cd "$scripts"
+for name in test bench scaling predict_steps; do
+  timeout 20 "./$name.sh" --help | grep -q "scripts/$name.sh" || { echo "$name.sh --help says nothing" && exit 1; }
+  status=0
+  timeout 20 "./$name.sh" --nonsense >/dev/null 2>&1 || status=$?
+  [ "$status" = 2 ] || { echo "$name.sh --nonsense ends with $status" && exit 1; }
+done

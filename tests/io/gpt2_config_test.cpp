@@ -26,7 +26,7 @@ std::string sizes(std::string_view more = "") {
 
 TEST(Gpt2ConfigGolden, ReadsWhatTransformersWrote) {
   EXPECT_EQ(read_gpt2_config(lockstep::testing::golden_dir() / "gpt2-tiny" / "config.json"),
-            (Gpt2Config{2, 4, 32, 16, 61, 1e-5}));
+            (Gpt2Config{2, 4, 32, 16, 61, 1e-5, {{{50256}}, {{50256}}}}));
 }
 
 TEST(Gpt2Config, ReadsBackWhatItWrote) {
@@ -34,6 +34,23 @@ TEST(Gpt2Config, ReadsBackWhatItWrote) {
   const Gpt2Config config{3, 2, 8, 7, 100, 1e-6};
   write_gpt2_config(folder / "config.json", config);
   EXPECT_EQ(read_gpt2_config(folder / "config.json"), config);
+}
+
+TEST(Gpt2Config, KeepsTheTokensThatTextsBeginAndEndWith) {
+  const TemporaryFolder folder;
+  using Tokens = std::vector<std::int64_t>;
+  EXPECT_EQ(read(sizes()).special_tokens, SpecialTokens());
+  EXPECT_EQ(read(sizes(R"(,"bos_token_id":null,"eos_token_id":[3,5])")).special_tokens,
+            (SpecialTokens{Tokens{}, Tokens{3, 5}}));
+  EXPECT_THAT([] { read(sizes(R"(,"eos_token_id":"</s>")")); },
+              ThrowsMessage<CorruptData>(HasSubstr("'eos_token_id' is \"</s>\"")));
+  for (const SpecialTokens& tokens : {SpecialTokens{Tokens{}, Tokens{7}},
+                                      SpecialTokens{Tokens{1}, Tokens{2, 3}}, SpecialTokens{}}) {
+    Gpt2Config config{3, 2, 8, 7, 100, 1e-6};
+    config.special_tokens = tokens;
+    write_gpt2_config(folder / "config.json", config);
+    EXPECT_EQ(read_gpt2_config(folder / "config.json"), config);
+  }
 }
 
 TEST(Gpt2Config, NamesSizesThatAreMissingOrImpossible) {

@@ -50,6 +50,16 @@ TEST(SafetensorsHeader, AcceptsAFileWithoutTensorsAndTensorsWithoutElements) {
   EXPECT_EQ(header.entries.size(), 2u);
 }
 
+TEST(SafetensorsHeader, CountsTypesOfLessThanAByte) {
+  const auto header =
+      parse(file_bytes(R"({"a":{"dtype":"F4","shape":[3,2],"data_offsets":[0,3]},)"
+                       R"("b":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[3,6]}})",
+                       6));
+  EXPECT_EQ(header.entries.size(), 2u);
+  EXPECT_THAT(corruption(file_bytes(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,2]}})", 2)),
+              HasSubstr("does not end with a whole byte"));
+}
+
 TEST(SafetensorsHeader, RejectsTruncationAtEveryOffset) {
   const std::string whole = file_bytes(good, 32);
   for (std::size_t length = 0; length < whole.size(); ++length)

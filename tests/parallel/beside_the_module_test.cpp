@@ -1,8 +1,10 @@
 // What a training has beside its module's parameters and its optimizer's states: averaged buffers,
 // hooks, parameters that nobody wraps, epochs.
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -208,6 +210,24 @@ TEST(TrainLoop, WarnsWhereWhatAnAveragingKeepsIsNotSaved) {
         EXPECT_THAT(heard.lines(), warning);
       }
     }
+  });
+}
+
+TEST(TrainLoop, WarnsOnceOfAMetricThatIsNoNumber) {
+  const TemporaryFolder folder;
+  run_job(1, [&](const CommunicatorPtr& group) {
+    const HeardLines heard;
+    run_epochs(group, {.epochs = 2, .eval_every = 2}, [&](Loop& loop, AveragedTraining&, Step&) {
+      loop.evaluate = [] { return std::numeric_limits<double>::quiet_NaN(); };
+    });
+    const auto lines = heard.lines();
+    EXPECT_EQ(std::ranges::count_if(
+                  lines,
+                  [](const std::string& line) {
+                    return line.find("the metric of the evaluation behind step 2 is NaN") !=
+                           std::string::npos;
+                  }),
+              1);
   });
 }
 

@@ -90,6 +90,31 @@ TEST(CapturedReads, OfAGradientOfTheCallBeforeAreRefused) {
   });
 }
 
+TEST(CapturedReads, OfValuesThatAreOnlyLookedAtAreLeftToTheEagerCalls) {
+  const auto make = [] {
+    return StepGraph::Step([w = weight_of({4, 3})](In in) mutable {
+      w.set_grad({});
+      const Tensor logits = matmul(in[0], w), classes = argmax(in[0].slice(1, 0, 3), 1);
+      const Tensor chances = softmax(logits.detach(), 1);
+      const Tensor loss = nll_loss(log_softmax(logits, 1), classes) +
+                          gaussian_nll_loss(logits, one_hot(classes, 3).to(DType::f64), chances);
+      loss.backward();
+      const NoGradGuard no_recording;
+      w.sub_(w.grad() * 0.05);
+      return std::vector{loss, w.detach().clone(), bernoulli(chances),
+                         multinomial(chances, 1).to(DType::f64)};
+    });
+  };
+  manual_seed(4);
+  const Reads eager = call_steps(
+      false, make, [](int) { return 5; }, 8);
+  manual_seed(4);
+  const Reads captured = call_steps(
+      true, make, [](int) { return 5; }, 8);
+  EXPECT_GT(captured.replays, 0) << captured.reason;
+  EXPECT_EQ(captured.numbers, eager.numbers);
+}
+
 TEST(CapturedReads, OfASeedOrAGradientThatIsSetAreRefused) {
   expect_refused("the seed of a backward", [] {
     return [w = weight_of({4}), state = values({2, 4}, 3)](In in) mutable {

@@ -186,6 +186,36 @@ TEST(ChannelsLast, RoundTripsValues) {
   EXPECT_THROW(counting({2, 3}).channels_last(), InvalidArgument);
 }
 
+TEST(Contiguous, TakesFewChannelsTogetherInAnyDtype) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::u8})
+    for (const std::int64_t channels : {1, 2, 3, 4, 5, 7, 9}) {
+      const Shape shape{2, channels, 5, 27};  // more than a band of pixels
+      const Tensor x = (counting(shape) % 251.0).to(dtype);
+      const Tensor y = x.permute({0, 2, 3, 1}).contiguous();
+      EXPECT_TRUE(y.is_contiguous());
+      const auto from = x.to(DType::f64).to_vector<double>(),
+                 to = y.to(DType::f64).to_vector<double>();
+      for (std::size_t i = 0; i < to.size(); ++i) {
+        const auto c = static_cast<std::size_t>(channels), pixels = std::size_t{5 * 27};
+        const std::size_t image = i / (c * pixels), pixel = i / c % pixels;
+        ASSERT_EQ(to[i], from[(image * c + i % c) * pixels + pixel]) << dtype << " " << channels;
+      }
+    }
+}
+
+TEST(Flip, TurnsLinesOfAnyLength) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::u8})
+    for (const std::int64_t length : {1, 2, 7, 8, 15, 16, 17, 33, 100}) {
+      const Tensor x = (counting({3, length}) % 251.0).to(dtype);
+      const auto from = x.to(DType::f64).to_vector<double>(),
+                 to = flip(x, {1}).to(DType::f64).to_vector<double>();
+      for (std::int64_t i = 0; i < x.numel(); ++i)
+        ASSERT_EQ(to[static_cast<std::size_t>(i)],
+                  from[static_cast<std::size_t>(i / length * length + length - 1 - i % length)])
+            << dtype << " " << length;
+    }
+}
+
 TEST(Contiguous, CopiesOnlyWhereItMust) {
   const Tensor x = counting({2, 3});
   EXPECT_TRUE(x.contiguous().is_same(x));

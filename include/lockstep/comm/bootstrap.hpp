@@ -46,6 +46,8 @@ struct Peer {
   /// from one to the other, and as a rule GPUs and their numbers. Containers with networks of their
   /// own are hosts of their own.
   std::string network;
+  /// Equal for processes that know each other by their `pid`: containers may count their own.
+  std::string processes;
 };
 
 /// The processes of a job, and slow but simple exchanges between them. Used by one thread.

@@ -44,7 +44,8 @@ struct SessionOptions {
 /// SIGINT, unless the program handles them, end all ranks, half a second late: a failure behind
 /// them is told first; a StopRequest lets them stop after a step instead. Its end leaves all groups
 /// of this rank, whoever still owns them: they refuse later operations. It waits for the other
-/// ranks; std::exit is an end, too. One at a time.
+/// ranks; std::exit is an end, too. A process that a rank forks is none, and ends without a word to
+/// the job. One at a time.
 class Session {
  public:
   /// Joins. Blocks until all ranks are there.

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "lockstep/io/special_tokens.hpp"
+
 /// @file
 /// The sizes of a Hugging Face GPT-2 checkpoint: its config.json.
 
@@ -17,6 +19,7 @@ struct Gpt2Config {
   std::int64_t positions = 1024;
   std::int64_t vocabulary = 50257;
   double layer_norm_epsilon = 1e-5;
+  SpecialTokens special_tokens = {};
   friend bool operator==(const Gpt2Config&, const Gpt2Config&) = default;
 };
 

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "lockstep/io/special_tokens.hpp"
+
 /// @file
 /// The sizes of a Hugging Face Llama checkpoint: its config.json.
 
@@ -33,6 +35,7 @@ struct LlamaConfig {
   double norm_eps = 1e-5;
   bool tied_embeddings = true;
   std::int64_t padding_index = -1;  ///< `pad_token_id`; -1: none
+  SpecialTokens special_tokens = {};
   friend bool operator==(const LlamaConfig&, const LlamaConfig&) = default;
 };
 

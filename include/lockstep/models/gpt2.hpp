@@ -5,6 +5,7 @@
 #include <string>
 
 #include "lockstep/autograd/ops/loss.hpp"
+#include "lockstep/io/special_tokens.hpp"
 #include "lockstep/nn/dropout.hpp"
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/linear.hpp"
@@ -25,7 +26,8 @@ struct Gpt2Options {
   double dropout = 0.0;             ///< after the embedding and each residual branch
   double attention_dropout = 0.0;   ///< of attention's weights: Hugging Face's attn_pdrop
   double norm_eps = 1e-5;
-  TensorOptions tensor = {};  ///< dtype and device of the parameters
+  io::SpecialTokens special_tokens = {};  ///< for files of Hugging Face's
+  TensorOptions tensor = {};              ///< dtype and device of the parameters
 };
 
 /// Where tokens stand and what they see, if a sequence is not one text.

@@ -35,7 +35,8 @@ struct LlamaOptions {
   bool tied_embeddings = true;  ///< the output layer's weight is the token embedding's
   /// A token whose embedding starts at 0 and gets no gradient as such, `pad_token_id`; -1: none.
   std::int64_t padding_index = -1;
-  TensorOptions tensor = {};  ///< dtype and device of the parameters
+  io::SpecialTokens special_tokens = {};  ///< for files of Hugging Face's
+  TensorOptions tensor = {};              ///< dtype and device of the parameters
 };
 
 /// Where tokens stand and what they see, if a sequence is not one text.

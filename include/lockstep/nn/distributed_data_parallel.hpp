@@ -141,6 +141,8 @@ class ReplicatedModule {
   /// Puts the replica between the micro-batches that left this; the next forward goes on with the
   /// step. @throws as Reducer::set_accumulated.
   void set_accumulated(const parallel::Accumulated& accumulated);
+  /// Drops what has added up, if anything: the next forward begins a step.
+  void drop_accumulated();
   /// See DistributedDataParallel::send_buffers.
   void send_buffers();
   /// Whether steps start with rank 0's buffers: else each rank has its own.

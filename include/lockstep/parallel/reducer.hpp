@@ -195,6 +195,8 @@ class Reducer final : private autograd::GradientSink {
   Accumulated accumulated() const;
   /// Replaces it. @throws InvalidArgument for tensors that do not fit, and inside a backward.
   void set_accumulated(const Accumulated& accumulated);
+  /// Drops it, if there is any.
+  void drop_accumulated();
 
   /// Exchanges what is done with a bucket. Blocks; every rank must call it, outside of a backward.
   /// @param reduction the same on every rank, and no other reducer's if it keeps something.

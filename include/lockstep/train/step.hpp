@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -52,6 +53,8 @@ struct StepOptions {
   /// that are captured, whose ranks have equal batches then.
   bool same_micro_batches = false;
   bool capture = false;  ///< repeat the step as a StepGraph
+  /// Of as many shapes of a batch graphs are kept: StepGraphOptions::max_shapes.
+  std::size_t max_shapes = 8;
 };
 
 /// Makes steps of training: forward and backward of a batch, in parts if that is asked for, clips,

@@ -10,8 +10,10 @@
 namespace simgpu {
 namespace {
 
-/// What one fault opens: few faults for large arrays, and few pages for small ones.
-constexpr std::uintptr_t window_bytes = std::uintptr_t{2} << 20;
+/// What a fault opens: few pages for small arrays, and few faults for large ones, as a window that
+/// goes on behind another one is of twice its size.
+constexpr std::uintptr_t least_window = std::uintptr_t{64} << 10,
+                         largest_window = least_window << 5;
 
 void change(std::uintptr_t begin, std::uintptr_t end, int protection) {
   mprotect(reinterpret_cast<void*>(begin), end - begin, protection);
@@ -44,9 +46,9 @@ bool SwitchedPages::open(const void* address, const void* opener) {
   const auto found = first_behind(at);
   if (found == ranges_.end() || found->first > at) return false;
   if (found->second.is_everyones) return true;
-  const std::uintptr_t window = at & ~(window_bytes - 1);
+  const std::uintptr_t window = at & ~(least_window - 1);
   const std::uintptr_t begin = std::max(found->first, window);
-  const std::uintptr_t end = std::min(found->second.end, window + window_bytes);
+  const std::uintptr_t end = std::min(found->second.end, window + bytes_at(begin));
   change(begin, end, PROT_READ | PROT_WRITE);
   windows_.emplace(begin, Window{end, opener});
   return true;
@@ -59,6 +61,15 @@ void SwitchedPages::close(const void* opener) {
     protect(window.first, window.second.end);
     return true;
   });
+}
+
+/// How much is opened from a place on.
+std::uintptr_t SwitchedPages::bytes_at(std::uintptr_t begin) const {
+  const auto behind = windows_.lower_bound(begin);
+  if (behind == windows_.begin()) return least_window;
+  const auto& [before, window] = *std::prev(behind);
+  if (window.end != begin) return least_window;
+  return std::clamp(2 * (window.end - before), least_window, largest_window);
 }
 
 /// What of the range is still the device's.

@@ -49,6 +49,7 @@ class SwitchedPages {
   Ranges::iterator first_behind(std::uintptr_t address);
   void take_out(std::uintptr_t begin, std::uintptr_t end);
   void protect(std::uintptr_t begin, std::uintptr_t end);
+  std::uintptr_t bytes_at(std::uintptr_t begin) const;
 
   std::mutex mutex_;
   Ranges ranges_;

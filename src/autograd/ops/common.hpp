@@ -10,6 +10,7 @@
 #include "lockstep/autograd/op_call.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "lockstep/tensor/tensor.hpp"
+#include "runtime/step_recording.hpp"
 
 /// @file
 /// What most ops need: the backend of an operand, checks, broadcasting.
@@ -30,6 +31,12 @@ inline bool norms_sum_biases(const Tensor& dy) {
 
 /// The stream on which ops of a tensor's device run.
 inline StreamRef stream_of(const Tensor& tensor) { return current_stream(tensor.device()); }
+
+/// Whether an op may look at values, to refuse some: on the CPU, but not in a step that is
+/// captured, where nothing runs; in the steps before that it has.
+inline bool can_look_at(const Tensor& values) {
+  return values.device().is_cpu() && !StepRecording::on(values.device());
+}
 
 /// @throws InvalidArgument unless both operands are on one device.
 inline void check_same_device(std::string_view op, const Tensor& a, const Tensor& b) {

@@ -193,7 +193,7 @@ Tensor one_hot(const Tensor& index, std::int64_t num_classes) {
                  " classes for an index of shape ", index.shape(),
                  "; give their number, or -1 where there is an index to find it by");
   if (num_classes < 0) num_classes = max(index).item<std::int64_t>() + 1;
-  if (some && index.device().is_cpu()) {
+  if (some && can_look_at(index)) {
     const auto smallest = min(index).item<std::int64_t>(),
                largest = max(index).item<std::int64_t>();
     LOCKSTEP_CHECK(smallest >= 0 && largest < num_classes, InvalidArgument, call.name(),

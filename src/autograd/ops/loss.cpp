@@ -24,16 +24,29 @@ using autograd::ComposedOp;
 
 void check_broadcasts(std::string_view loss, std::string_view what, const Tensor& weight,
                       const Tensor& input) {
+  if (!weight.defined()) return;
+  const int missing = input.dim() - weight.dim();
+  bool fits = missing >= 0;
+  for (int d = 0; fits && d < weight.dim(); ++d)
+    fits = weight.size(d) == 1 || weight.size(d) == input.size(d + missing);
+  LOCKSTEP_CHECK(fits, InvalidArgument, loss, ": ", what, " of shape ", weight.shape(),
+                 " does not broadcast to the input's ", input.shape());
+}
+
+/// The same of one that is multiplied by the input.
+void check_factor(std::string_view loss, std::string_view what, const Tensor& weight,
+                  const Tensor& input) {
+  check_broadcasts(loss, what, weight, input);
   LOCKSTEP_CHECK(
-      !weight.defined() || broadcast_shapes(weight.shape(), input.shape()) == input.shape(),
-      InvalidArgument, loss, ": ", what, " of shape ", weight.shape(),
-      " does not broadcast to the input's ", input.shape());
+      !weight.defined() || (weight.dtype() == input.dtype() && weight.device() == input.device()),
+      InvalidArgument, loss, ": ", what, " is ", weight.dtype(), " on ", weight.device(),
+      ", and the input ", input.dtype(), " on ", input.device(), "; convert it with to()");
 }
 
 /// Of targets that the host can read. @throws InvalidArgument for one that is no class.
 void check_classes(std::string_view loss, const Tensor& targets, std::int64_t classes,
                    std::int64_t ignored) {
-  if (!targets.device().is_cpu()) return;
+  if (!autograd::can_look_at(targets)) return;
   const Tensor rows = targets.contiguous();
   const auto* const target = rows.data<std::int64_t>();
   for (std::int64_t i = 0; i < rows.numel(); ++i)
@@ -123,9 +136,9 @@ Tensor binary_cross_entropy_with_logits(const Tensor& logits_in, const Tensor& t
                                         Reduction reduction) {
   const ComposedOp call(ops::binary_cross_entropy_with_logits, logits_in, targets_in);
   check_same_shape(call.name(), logits_in, targets_in);
-  check_broadcasts(call.name(), "a weight", weight, logits_in);
-  check_broadcasts(call.name(), "a positive weight", pos_weight, logits_in);
   const Tensor &logits = call[0], &targets = call[1];
+  check_factor(call.name(), "a weight", weight, logits);
+  check_factor(call.name(), "a positive weight", pos_weight, logits);
   // -p t log(s(x)) - (1 - t) log(1 - s(x)), with log(s(x)) = -softplus(-x).
   const Tensor miss = (1.0 - targets) * logits;
   Tensor surprise = softplus(neg(logits));

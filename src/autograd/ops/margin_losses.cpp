@@ -78,8 +78,8 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor
                  input.shape(), "; it needs that shape, or one for each row");
   LOCKSTEP_CHECK(options.eps > 0, InvalidArgument, call.name(), ": eps is ", options.eps,
                  ", it must be above 0");
-  LOCKSTEP_CHECK(!given.device().is_cpu() || !any(given.detach() < 0).item<bool>(), InvalidArgument,
-                 call.name(), ": a variance is below 0");
+  LOCKSTEP_CHECK(!autograd::can_look_at(given) || !any(given.detach() < 0).item<bool>(),
+                 InvalidArgument, call.name(), ": a variance is below 0");
   // The gradient passes as though there were no bound, as in PyTorch.
   const Tensor bounded = where(given < options.eps, given + (options.eps - given.detach()), given);
   const Tensor losses = 0.5 * (log(bounded) + square(call[0] - call[1]) / bounded);

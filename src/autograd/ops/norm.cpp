@@ -243,6 +243,9 @@ Tensor look_up(const Call& call, const Tensor& index_in, const Tensor& addend,
 }  // namespace
 
 Tensor embedding(const Tensor& index, const Tensor& table, std::int64_t padding_index) {
+  LOCKSTEP_CHECK(index.dtype() == DType::i64, InvalidArgument, ops::embedding.name,
+                 ": the index, which comes before the table, has dtype ", index.dtype(),
+                 "; it must be i64");
   return look_up(OpCall(ops::embedding, table), index, {}, padding_index);
 }
 

@@ -87,7 +87,7 @@ Tensor multinomial(const Tensor& weights, std::int64_t num_samples, bool replace
   check_multinomial(weights, num_samples, replacement);
   const NoGradGuard no_recording;
   const Tensor w = weights.to(DType::f64);
-  if (w.device().is_cpu()) check_values(w, num_samples, replacement);
+  if (can_look_at(w)) check_values(w, num_samples, replacement);
   Shape shape = w.shape();
   if (replacement) {
     shape.back() = num_samples;
@@ -104,8 +104,8 @@ Tensor bernoulli(const Tensor& probabilities, Generator& generator) {
   const ComposedOp call(ops::bernoulli, probabilities);
   const NoGradGuard no_recording;
   const Tensor p = probabilities.to(statistics_dtype(probabilities.dtype()));
-  LOCKSTEP_CHECK(!p.device().is_cpu() || all(logical_and(p >= 0, p <= 1)).item<bool>(),
-                 InvalidArgument, call.name(), ": a probability is not in [0, 1]");
+  LOCKSTEP_CHECK(!can_look_at(p) || all(logical_and(p >= 0, p <= 1)).item<bool>(), InvalidArgument,
+                 call.name(), ": a probability is not in [0, 1]");
   return (rand(p.shape(), p.options(), generator) < p).to(probabilities.dtype());
 }
 

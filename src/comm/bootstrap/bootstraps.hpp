@@ -43,6 +43,9 @@ std::chrono::milliseconds join_timeout(const BootstrapOptions& options);
 /// Joins over MPI (`mpi/`) or refuses (`no_mpi.cpp`).
 std::unique_ptr<Bootstrap> make_mpi_bootstrap(const Launch& launch,
                                               std::chrono::milliseconds timeout);
+/// Whether the program has initialised MPI by itself, without a launcher: it is alone then, though
+/// MPI sets the variables of one.
+bool is_mpi_singleton();
 /// Joins over TCP.
 std::unique_ptr<Bootstrap> make_tcp_bootstrap(const TcpJob& job);
 /// A job of this process alone.

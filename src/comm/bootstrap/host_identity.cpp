@@ -24,10 +24,11 @@ std::string boot_id() {
   return id;
 }
 
-// The number of this process' network namespace, unique on its machine.
-std::string network_namespace() {
+// The number of one of this process' namespaces, "net" or "pid", unique on its machine.
+std::string number_of_namespace(const char* kind) {
   struct stat status {};
-  return stat("/proc/self/ns/net", &status) == 0 ? std::to_string(status.st_ino) : "?";
+  const std::string path = std::string("/proc/self/ns/") + kind;
+  return stat(path.c_str(), &status) == 0 ? std::to_string(status.st_ino) : "?";
 }
 
 // Takes the text up to the next line break.
@@ -48,11 +49,13 @@ Peer describe_this_process() {
   return {.host = name,
           .pid = getpid(),
           .machine = machine,
-          .network = machine + ' ' + network_namespace() + ' ' + name};
+          .network = machine + ' ' + number_of_namespace("net") + ' ' + name,
+          .processes = machine + ' ' + number_of_namespace("pid") + ' ' + name};
 }
 
 std::string to_text(const Peer& peer) {
-  return std::to_string(peer.pid) + '\n' + peer.machine + '\n' + peer.network + '\n' + peer.host;
+  return std::to_string(peer.pid) + '\n' + peer.machine + '\n' + peer.network + '\n' +
+         peer.processes + '\n' + peer.host;
 }
 
 Peer parse_peer(const std::string& text) {
@@ -64,6 +67,7 @@ Peer parse_peer(const std::string& text) {
                  "malformed peer '", text, "'");
   peer.machine = take_line(rest);
   peer.network = take_line(rest);
+  peer.processes = take_line(rest);
   peer.host = rest;
   return peer;
 }

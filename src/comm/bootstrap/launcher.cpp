@@ -4,6 +4,7 @@
 
 #include "comm/bootstrap/bootstraps.hpp"
 #include "comm/tcp/socket.hpp"
+#include "comm/timeout.hpp"
 #include "lockstep/comm/info.hpp"
 
 namespace lockstep::comm {
@@ -60,7 +61,7 @@ constexpr int max_ranks = 1 << 20;
 std::chrono::milliseconds join_timeout(const BootstrapOptions& options) {
   constexpr const char* variable = "LOCKSTEP_JOIN_TIMEOUT";
   constexpr int by_default = 300, longest = 86'400;
-  if (options.timeout) return *options.timeout;
+  if (options.timeout) return as_long_as_can_be(*options.timeout);
   const auto text = environment(variable);
   return std::chrono::seconds(text ? parse_number(variable, *text, 1, longest) : by_default);
 }
@@ -108,7 +109,8 @@ std::optional<TcpJob> detect_environment_job(const BootstrapOptions& options) {
                    "RANK is set but WORLD_SIZE is not: set both, or neither");
     // Each rank would take itself for the whole job, and write the same checkpoints.
     for (const char* variable : {"PMIX_RANK", "PMI_RANK"})
-      LOCKSTEP_CHECK(!environment(variable), InvalidArgument, "a launcher has set ", variable,
+      LOCKSTEP_CHECK(!environment(variable) || is_mpi_singleton(), InvalidArgument,
+                     "a launcher has set ", variable,
                      ", but nothing says how many ranks there are: start them with mpirun or srun, "
                      "or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each");
     return std::nullopt;

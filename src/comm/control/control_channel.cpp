@@ -59,7 +59,7 @@ ControlChannel::ControlChannel(Bootstrap& bootstrap, ControlHandlers handlers,
   wake_ = tcp::Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   connect();
   for (Link& link : links_) {
-    link.can_be_seen = is_on_this_host(link) && runs_this_program(peer_of(link).pid);
+    link.can_be_seen = is_known_by_pid(link) && runs_this_program(peer_of(link).pid);
     watch_.add(link.socket, index_of(link));
   }
   termination_notice_.emplace();
@@ -193,7 +193,7 @@ void ControlChannel::check_heartbeats() {
     if (link.unheard < heartbeat_timeout_) continue;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(link.unheard);
     lose(link, "silent for " + std::to_string(seconds.count()) + " s; " +
-                   explain_missing_heartbeats(link.socket, peer, is_on_this_host(link)));
+                   explain_missing_heartbeats(link.socket, peer, is_known_by_pid(link)));
   }
 }
 
@@ -201,9 +201,9 @@ const Peer& ControlChannel::peer_of(const Link& link) const {
   return bootstrap_.peers()[static_cast<std::size_t>(link.rank)];
 }
 
-bool ControlChannel::is_on_this_host(const Link& link) const {
+bool ControlChannel::is_known_by_pid(const Link& link) const {
   const auto own = static_cast<std::size_t>(bootstrap_.rank());
-  return peer_of(link).network == bootstrap_.peers()[own].network;
+  return peer_of(link).processes == bootstrap_.peers()[own].processes;
 }
 
 int ControlChannel::running_seconds() const {
@@ -214,16 +214,16 @@ int ControlChannel::running_seconds() const {
 }
 
 // Of ranks that wait for one another, those that are in no operation, or in a later one, are those
-// that the others wait for.
+// that the others wait for, if they are in its group. Nobody waits for one that has left.
 void ControlChannel::check_stall() {
   std::vector<int> seconds{running_seconds()};
-  for (const Link& link : links_) seconds.push_back(link.has_left ? 0 : link.running_seconds);
+  for (const Link& link : links_) seconds.push_back(link.has_left ? -1 : link.running_seconds);
   const int longest = *std::ranges::max_element(seconds);
   const bool is_told = std::exchange(is_stall_told_, longest >= stall_time_.count());
   if (!is_stall_told_ || is_told) return;
   std::string behind;
   for (std::size_t rank = 0; rank < seconds.size(); ++rank)
-    if (seconds[rank] <= longest / 2)
+    if (seconds[rank] >= 0 && seconds[rank] <= longest / 2)
       behind += (behind.empty() ? "" : ", ") + describe(bootstrap_, static_cast<int>(rank));
   const std::string text = "ranks have been in one operation for " + std::to_string(longest) +
                            " s" + (behind.empty() ? "" : ", waiting for " + behind);

@@ -101,12 +101,12 @@ class ControlChannel {
     bool has_no_room = false;  // it ended because the peer does not read; guarded as the socket
     tcp::Clock::duration unheard{};  // how long it has sent nothing
     int running_seconds = 0;         // its oldest operation
-    bool can_be_seen = false;        // its process is one of this host, and was seen
+    bool can_be_seen = false;        // its process can be, and was seen
   };
 
   void connect();
   const Peer& peer_of(const Link& link) const;
-  bool is_on_this_host(const Link& link) const;
+  bool is_known_by_pid(const Link& link) const;
   int index_of(const Link& link) const { return static_cast<int>(&link - links_.data()); }
   void listen();
   bool is_done();

@@ -1,6 +1,8 @@
 #include "comm/control/heartbeat.hpp"
 
+#include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "comm/timeout.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm::control {
@@ -58,8 +61,9 @@ bool is_unacknowledged(const tcp::Socket& socket) {
 }  // namespace
 
 milliseconds heartbeat_timeout(std::optional<milliseconds> chosen) {
-  const milliseconds timeout =
-      chosen ? *chosen : whole_seconds("LOCKSTEP_HEARTBEAT_TIMEOUT", default_timeout);
+  const milliseconds timeout = chosen
+                                   ? as_long_as_can_be(*chosen)
+                                   : whole_seconds("LOCKSTEP_HEARTBEAT_TIMEOUT", default_timeout);
   LOCKSTEP_CHECK(timeout == milliseconds(0) || timeout >= shortest_timeout, InvalidArgument,
                  "the heartbeat timeout must be at least ", shortest_timeout.count(),
                  " ms, or 0 for none, got ", timeout.count(), " ms");
@@ -83,9 +87,11 @@ bool runs_this_program(int pid) {
   return !theirs.empty() && theirs == program_of("self");
 }
 
+// Of one that is there, /proc may not tell, for want of descriptors.
 bool has_ended(int pid) {
+  if (::kill(pid, 0) != 0 && errno == ESRCH) return true;
   const char state = process_state(pid);
-  return state == '\0' || state == 'Z' || state == 'X';
+  return state == 'Z' || state == 'X';
 }
 
 std::string explain_missing_heartbeats(const tcp::Socket& socket, const Peer& peer, bool is_here) {

@@ -23,7 +23,7 @@ bool has_ended(int pid);
 
 /// Why nothing comes over a connection that is open, as far as this host can tell: the peer's
 /// kernel acknowledges what we send even while its process is stopped.
-/// @param is_here the peer is a process of this host.
+/// @param is_here this process knows the peer by its pid.
 std::string explain_missing_heartbeats(const tcp::Socket& socket, const Peer& peer, bool is_here);
 
 }  // namespace lockstep::comm::control

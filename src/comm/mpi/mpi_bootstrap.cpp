@@ -51,7 +51,8 @@ class InitWatch {
   std::thread thread_;
 };
 
-/// MPI between MPI_Init and MPI_Finalize, unless another part of the program did that.
+/// MPI between MPI_Init and MPI_Finalize, unless another part of the program did that. One that was
+/// left by an exception, behind which others may not come to its end, goes to the next.
 class MpiLibrary {
  public:
   explicit MpiLibrary(std::chrono::milliseconds timeout) {
@@ -65,7 +66,7 @@ class MpiLibrary {
     } else {
       const InitWatch watch(timeout);
       check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
-      owns_ = true;
+      is_ours = true;
       // Errors that concern no one communicator, such as those of several requests, would end the
       // process: they are raised on the world, and since MPI 4 on this.
       for (const MPI_Comm communicator : {MPI_COMM_WORLD, MPI_COMM_SELF})
@@ -83,11 +84,11 @@ class MpiLibrary {
     int finalized = 0;
     MPI_Finalized(&finalized);
     // MPI_Finalize waits for all ranks; after an error they may never come.
-    if (owns_ && !finalized && std::uncaught_exceptions() == 0) MPI_Finalize();
+    if (is_ours && !finalized && std::uncaught_exceptions() == 0) MPI_Finalize();
   }
 
  private:
-  bool owns_ = false;
+  static inline bool is_ours = false;  // was initialised by one of these
 };
 
 class LaunchedBootstrap final : public MpiBootstrap {
@@ -160,6 +161,14 @@ std::vector<std::string> LaunchedBootstrap::exchange(std::string_view bytes) {
 std::unique_ptr<Bootstrap> make_mpi_bootstrap(const Launch& launch,
                                               std::chrono::milliseconds timeout) {
   return std::make_unique<LaunchedBootstrap>(launch, timeout);
+}
+
+bool is_mpi_singleton() {
+  int initialized = 0, finalized = 0, size = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (!initialized || finalized) return false;
+  return MPI_Comm_size(MPI_COMM_WORLD, &size) == MPI_SUCCESS && size == 1;
 }
 
 }  // namespace lockstep::comm

@@ -35,8 +35,12 @@ Session::Session(int argc, const char* const* argv, const SessionOptions& option
 
 Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
+// What a forked process has of the threads and connections is a copy that it cannot end.
 Session::~Session() {
-  if (state_) state_->leave();
+  if (state_ && state_->is_forked())
+    static_cast<void>(state_.release());
+  else if (state_)
+    state_->leave();
 }
 
 int Session::rank() const { return state_->bootstrap->rank(); }
@@ -82,7 +86,7 @@ int Session::run(int argc, const char* const* argv, const std::function<int(Sess
   Session session(std::move(state));
   try {
     const int code = body(session);
-    if (session.state_->is_good_order(code)) return code;
+    if (session.state_->is_forked() || session.state_->is_good_order(code)) return code;
     // As std::exit(code) is.
     session.fail("the program returned " + std::to_string(code) + " from Session::run", code);
   } catch (...) {

@@ -70,6 +70,12 @@ JobFailure comm::describe_current_exception() {
     return {error.what() + where(), 2};
   } catch (const CorruptData& error) {
     return {error.what() + where(), 2};
+  } catch (const std::system_error& error) {
+    const bool is_of_threads = error.code() == std::errc::resource_unavailable_try_again;
+    return {error.what() + where() +
+            (is_of_threads ? ": no thread can be started; raise the limit on processes and threads "
+                             "(ulimit -u, pids.max of the container)"
+                           : "")};
   } catch (const std::exception& error) {
     return {error.what() + where()};
   } catch (...) {
@@ -125,6 +131,10 @@ void Session::State::on_stall(const std::string& text) {
 
 void Session::State::fail(const JobFailure& failure) noexcept {
   int exit_code = failure.exit_code;
+  if (is_forked()) {
+    print_error("a process that the rank forked: " + failure.text);
+    std::_Exit(exit_code);
+  }
   try {
     std::fflush(stdout);
     JobFailure named = failure;
@@ -152,7 +162,7 @@ void Session::State::on_terminate() {
   State* state = current.load();
   JobFailure failure = std::current_exception() ? comm::describe_current_exception()
                                                 : JobFailure{"the program called std::terminate"};
-  if (state) {
+  if (state && !state->is_forked()) {
     failure.text = "uncaught exception: " + failure.text;
     failure.exit_code = 1;
     state->fail(failure);

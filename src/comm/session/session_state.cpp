@@ -134,7 +134,7 @@ void Session::State::end_with_the_program() {
 // or forked processes: then the connections end without a word.
 void Session::State::on_exit(int exit_code, void*) noexcept {
   State* const state = current.load();
-  if (!state || state->thread_ != std::this_thread::get_id() || state->process_ != getpid()) return;
+  if (!state || state->thread_ != std::this_thread::get_id() || state->is_forked()) return;
   if (!state->is_good_order(exit_code))
     state->fail({"the program called std::exit(" + std::to_string(exit_code) + ")", exit_code});
   state->leave();

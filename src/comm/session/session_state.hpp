@@ -28,7 +28,9 @@ struct Session::State {
   void join(const std::string& wanted);
   /// Leaves in good order, unless an exception is on its way out.
   void leave() noexcept;
-  /// Reports a failure of this rank to the job, and ends it.
+  /// Whether this process was forked by the rank, and is none.
+  bool is_forked() const { return process_ != getpid(); }
+  /// Reports a failure of this rank to the job, and ends it; of a forked process, ends that alone.
   [[noreturn]] void fail(const JobFailure& failure) noexcept;
   /// Whether this code of a program that ends is one with which all ranks leave in good order.
   bool is_good_order(int exit_code) const;

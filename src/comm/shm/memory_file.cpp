@@ -58,6 +58,9 @@ MemoryFile::MemoryFile(std::size_t bytes, std::size_t more)
     : bytes_(bytes + page_bytes), token_(make_token()) {
   check_file_limit(bytes_ + more);
   file_ = memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  LOCKSTEP_CHECK(file_ >= 0 || (errno != EMFILE && errno != ENFILE), Unsupported,
+                 "memfd_create of shared memory: ", std::strerror(errno),
+                 "; raise the limit (ulimit -n): each group has some descriptors");
   check(file_ >= 0, "memfd_create");
   try {
     check(ftruncate(file_, static_cast<off_t>(bytes_ + more)) == 0, "ftruncate");

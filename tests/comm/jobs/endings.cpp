@@ -12,6 +12,9 @@
 #include <string>
 #include <thread>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "comm/jobs/event.hpp"
 #include "io/file_calls.hpp"
 #include "lockstep/autograd/ops.hpp"
@@ -213,6 +216,19 @@ int end_while_saving(Session& session, Ending& ending) {
   return 0;
 }
 
+/// A process that rank 1 forks comes to an end, which is none of the job's.
+int end_in_a_child(Session& session, Ending& ending) {
+  if (const pid_t child = session.rank() == 1 ? fork() : 1; child == 0) {
+    if (ending()) return 0;
+  } else if (session.rank() == 1) {
+    int status = -1;
+    waitpid(child, &status, 0);
+    std::printf("the child ended with %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+  }
+  for (int i = 0; i < last_step; ++i) session.world()->barrier().synchronize();
+  return 0;
+}
+
 }  // namespace
 
 Ending::Ending(int rank) {
@@ -243,7 +259,8 @@ std::map<std::string, std::function<int(Session&, Ending&)>> ending_stages() {
           {"loader", end_with_loader},
           {"averages", end_while_averages_are_under_way},
           {"delayed", end_while_gradients_are_under_way},
-          {"save", end_while_saving}};
+          {"save", end_while_saving},
+          {"child", end_in_a_child}};
 }
 
 }  // namespace lockstep::testing

@@ -152,6 +152,23 @@ TEST(TcpEnding, ByReturnOfAnotherCodeThanZeroEndsAllWithIt) {
       << result.output;
 }
 
+TEST(MpiEnding, BehindASessionThatWasRefusedIsInGoodOrder) {
+  const auto result = mpi_job(2, "again");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "refused: "), 2u) << result.output;
+}
+
+TEST(MpiEnding, OfAForkedProcessIsNoneOfTheJobs) {
+  for (const char* backend : {"shm", "tcp"})
+    for (const auto& [way, code] : {std::pair("return", 0), {"throw", 1}, {"exit3", 3}}) {
+      const auto result =
+          mpi_job(2, "end-child --device cpu",
+                  detail::concat("JOB_CULPRIT=1 JOB_COMM=", backend, " JOB_ENDING=", way));
+      EXPECT_EQ(result.exit_code, 0) << backend << " " << way << result.output;
+      EXPECT_THAT(result.output, HasSubstr(detail::concat("the child ended with ", code)));
+    }
+}
+
 // All stages, ways and backends, in jobs of two and three ranks.
 using Backend = std::tuple<const char*, int>;
 class SlowMpiEnding : public ::testing::TestWithParam<Backend> {};

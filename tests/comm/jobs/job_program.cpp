@@ -391,6 +391,16 @@ int main(int argc, char** argv) {
     ls::testing::note_event();
     return 0;
   }
+  if (mode == "again") {
+    try {
+      const ls::Session refused(argc, argv, {.device = "no such device"});
+    } catch (const ls::InvalidArgument& error) {
+      std::printf("refused: %s\n", error.what());
+    }
+    const ls::Session session(argc, argv, {.device = "cpu"});
+    session.world()->barrier().wait();
+    return 0;
+  }
   if (mode == "end-before") {
     // The others are on their way in by then: of what comes before it Open MPI takes no notice.
     std::this_thread::sleep_for(std::chrono::seconds(1));
