@@ -2,6 +2,7 @@
 #include "lockstep/io/gpt2_config.hpp"
 #include "lockstep/io/safetensors.hpp"
 #include "lockstep/models/gpt2.hpp"
+#include "lockstep/nn/lora.hpp"
 #include "models/load_file.hpp"
 
 namespace lockstep::models {
@@ -100,6 +101,9 @@ nn::ModulePtr<Gpt2> load_hugging_face(const fs::path& path, TensorOptions tensor
 
 void save_hugging_face(const Gpt2& model, const fs::path& path) {
   const NoGradGuard no_recording;
+  LOCKSTEP_CHECK(!nn::has_lora(model), InvalidArgument,
+                 "save_hugging_face: the model has adapters; save the one without that loads its "
+                 "merged_state_dict, or the adapters alone, lora_state_dict");
   const Files files = files_of(path);
   std::error_code ignored;  // what fails here fails again, by name, below
   if (const fs::path folder = files.weights.parent_path(); !folder.empty())

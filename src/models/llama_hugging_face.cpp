@@ -1,6 +1,7 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/io/sharded_safetensors.hpp"
 #include "lockstep/models/llama.hpp"
+#include "lockstep/nn/lora.hpp"
 #include "models/load_file.hpp"
 
 namespace lockstep::models {
@@ -90,6 +91,9 @@ nn::ModulePtr<Llama> load_hugging_face_llama(const fs::path& path, TensorOptions
 void save_hugging_face(const Llama& model, const fs::path& folder, std::uint64_t shard_bytes) {
   const NoGradGuard no_recording;
   const LlamaOptions& options = model.options();
+  LOCKSTEP_CHECK(!nn::has_lora(model), InvalidArgument,
+                 "save_hugging_face: the model has adapters; save the one without that loads its "
+                 "merged_state_dict, or the adapters alone, lora_state_dict");
   LOCKSTEP_CHECK(options.channels % options.heads == 0, InvalidArgument,
                  "save_hugging_face: ", options.heads, " heads do not divide ", options.channels,
                  " channels, as transformers asks; save the state_dict with save_safetensors");

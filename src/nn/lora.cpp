@@ -160,9 +160,20 @@ std::int64_t add_lora(Module& model, const LoraOptions& options) {
   }
   check_targets(there, options);
   check_unwrapped(model);
+  std::vector<Tensor> trained;  // those of adapters that were there
+  for (const Adapted& each : adapted_layers(model))
+    for (const Tensor& weight : {each.down->weight, each.up->weight})
+      if (weight.requires_grad()) trained.push_back(weight);
   model.requires_grad_(false);
+  for (Tensor& weight : trained) weight.set_requires_grad();
   for (Linear* layer : chosen) adapt(*layer, options);
   return std::ssize(chosen);
+}
+
+bool has_lora(const Module& model) {
+  return std::ranges::any_of(model.children(), [](const auto& entry) {
+    return dynamic_cast<const LoraUp*>(entry.second.get()) || has_lora(*entry.second);
+  });
 }
 
 NamedTensors lora_state_dict(Module& model) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/amp/autocast.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -71,6 +72,10 @@ TEST(Losses, NameWeightsThatDoNotFit) {
       HasSubstr("binary_cross_entropy_with_logits: a positive weight is f64 on cpu, and the "
                 "input f32 on cpu"));
   EXPECT_THAT(of_logits(ones({3}, {DType::f64}), {}), HasSubstr("a weight is f64"));
+  {
+    const amp::Autocast autocast(DType::bf16, cpu);  // which converts the rest
+    EXPECT_EQ(of_logits({}, ones({3}, {DType::bf16})), "accepted");
+  }
   EXPECT_THAT(of_logits({}, ones({2})), HasSubstr("_with_logits: a positive weight of shape [2]"));
   EXPECT_THAT(refusal([&] {
                 return cross_entropy(x, zeros({8}, {DType::i64}),

@@ -13,6 +13,7 @@
 #include "lockstep/tensor/factories.hpp"
 #include "support/names_of.hpp"
 #include "support/refusal.hpp"
+#include "support/temporary_folder.hpp"
 
 // Low-rank adapters in models that exist, and the hooks that put them there.
 
@@ -23,6 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::names_of;
 using testing::refusal;
+using testing::TemporaryFolder;
 
 struct Perceptron : nn::Module {
   Tensor forward(const Tensor& x) const { return second(relu(first(x))); }
@@ -145,6 +147,25 @@ TEST(Lora, RefusesToMergeIntoATiedWeight) {
   const auto model = nn::make<Tied>();
   nn::add_lora(*model, {.targets = {"output"}});
   EXPECT_THAT(refusal([&] { return nn::merged_state_dict(*model); }), HasSubstr("tied"));
+}
+
+TEST(Lora, KeepsTrainingWhatHasAnAdapterAlready) {
+  const auto model = nn::make<Perceptron>();
+  nn::add_lora(*model, {.targets = {"first"}});
+  EXPECT_TRUE(nn::has_lora(*model));
+  nn::add_lora(*model, {.targets = {"second"}, .rank = 2});
+  for (const auto& [name, parameter] : model->named_parameters())
+    EXPECT_EQ(parameter.requires_grad(), name.find("lora_") != std::string::npos) << name;
+}
+
+TEST(Lora, IsNotSavedInSilenceForWhoDoesNotKnowIt) {
+  const TemporaryFolder folder;
+  const auto model = models::llama(small_llama());
+  EXPECT_FALSE(nn::has_lora(*model));
+  nn::add_lora(*model, {.targets = {"q_proj"}});
+  EXPECT_THAT(refusal([&] { return models::save_hugging_face(*model, folder / "model"), 0; }),
+              HasSubstr("the model has adapters"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "model"));
 }
 
 TEST(Lora, SaysWhatItCannotDoAndChangesNothing) {

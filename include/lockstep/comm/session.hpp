@@ -45,7 +45,8 @@ struct SessionOptions {
 /// them is told first; a StopRequest lets them stop after a step instead. Its end leaves all groups
 /// of this rank, whoever still owns them: they refuse later operations. It waits for the other
 /// ranks; std::exit is an end, too. A process that a rank forks is none, and ends without a word to
-/// the job. One at a time.
+/// the job; by _exit or exec, as destructors that wait for threads (of a checkpoint::Manager, a
+/// DataLoader, a group) would do so for ever there. One at a time.
 class Session {
  public:
   /// Joins. Blocks until all ranks are there.

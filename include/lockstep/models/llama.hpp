@@ -173,7 +173,7 @@ nn::ModulePtr<Llama> load_hugging_face_llama(const std::filesystem::path& path,
 /// missing.
 /// @param shard_bytes most bytes of tensors in a file.
 /// @throws FileError; InvalidArgument for heads that do not divide the channels, which transformers
-/// does not read.
+/// does not read, and for a model with adapters (nn/lora.hpp).
 void save_hugging_face(const Llama& model, const std::filesystem::path& folder,
                        std::uint64_t shard_bytes = 5'000'000'000);
 

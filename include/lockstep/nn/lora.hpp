@@ -20,7 +20,7 @@ struct LoraOptions {
   double dropout = 0;  ///< of what an adapter is given, in training
 };
 
-/// Puts an adapter beside linear layers of a model and freezes all other parameters:
+/// Puts an adapter beside linear layers of a model and freezes all parameters but adapters':
 /// y = layer(x) + alpha / rank * B A dropout(x). A starts as the weight of nn::Linear does, from
 /// the calling thread's generator, and B at 0, so the model gives what it gave. They are on the
 /// layer's device, in its dtype, or in f32 for one of 16 bits, and are its children:
@@ -33,6 +33,9 @@ struct LoraOptions {
 /// names that there are), a layer that has an adapter, a wrapped model, a rank below 1, or a
 /// dropout outside [0, 1].
 std::int64_t add_lora(Module& model, const LoraOptions& options);
+
+/// Whether a model has adapters.
+bool has_lora(const Module& model);
 
 /// The adapters' parameters alone, detached and sharing memory, to save; `load_state_dict(state,
 /// false)` of a model with the same adapters loads them. The names are peft's without its

@@ -37,10 +37,11 @@ void check_broadcasts(std::string_view loss, std::string_view what, const Tensor
 void check_factor(std::string_view loss, std::string_view what, const Tensor& weight,
                   const Tensor& input) {
   check_broadcasts(loss, what, weight, input);
-  LOCKSTEP_CHECK(
-      !weight.defined() || (weight.dtype() == input.dtype() && weight.device() == input.device()),
-      InvalidArgument, loss, ": ", what, " is ", weight.dtype(), " on ", weight.device(),
-      ", and the input ", input.dtype(), " on ", input.device(), "; convert it with to()");
+  if (!weight.defined()) return;
+  const bool is_wide = weight.dtype() == DType::f64 && input.dtype() != DType::f64;
+  LOCKSTEP_CHECK(!is_wide && weight.device() == input.device(), InvalidArgument, loss, ": ", what,
+                 " is ", weight.dtype(), " on ", weight.device(), ", and the input ", input.dtype(),
+                 " on ", input.device(), "; convert it with to()");
 }
 
 /// Of targets that the host can read. @throws InvalidArgument for one that is no class.

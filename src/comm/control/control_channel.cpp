@@ -202,8 +202,9 @@ const Peer& ControlChannel::peer_of(const Link& link) const {
 }
 
 bool ControlChannel::is_known_by_pid(const Link& link) const {
-  const auto own = static_cast<std::size_t>(bootstrap_.rank());
-  return peer_of(link).processes == bootstrap_.peers()[own].processes;
+  const Peer &peer = peer_of(link),
+             &own = bootstrap_.peers()[static_cast<std::size_t>(bootstrap_.rank())];
+  return peer.network == own.network && peer.processes == own.processes;
 }
 
 int ControlChannel::running_seconds() const {

@@ -18,6 +18,7 @@ constexpr std::array<int, 3> noted_signals{SIGTERM, SIGUSR1, SIGINT};
 constexpr std::int64_t repetition_ns = 2'000'000'000;
 
 std::atomic<bool> exists{false}, ends_itself{false}, is_leaving{false};
+std::atomic<pid_t> looking_process{0};  // what it forks has the handlers, and nobody who looks
 std::atomic<std::int64_t> first_at{0};
 std::atomic<int> first_signal{0}, second_signal{0};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free, "signal handlers need it");
@@ -41,7 +42,13 @@ void write_line(const char* text) { (void)!write(STDERR_FILENO, text, std::strle
   _exit(128 + signal);
 }
 
+void act_by_default(int signal) {
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);  // as soon as this handler returns
+}
+
 void note(int signal) {
+  if (getpid() != looking_process.load()) return act_by_default(signal);
   const std::int64_t now = now_ns();
   std::int64_t never = 0;
   if (first_at.compare_exchange_strong(never, now)) return first_signal.store(signal);
@@ -56,8 +63,7 @@ void interrupt(int signal) {
   write_line("interrupted\n");
   if (getpid() == 1)
     _exit(128 + signal);  // in a container: no default action ends the first process
-  std::signal(signal, SIG_DFL);
-  std::raise(signal);  // as soon as this handler returns
+  act_by_default(signal);
 }
 
 }  // namespace
@@ -65,6 +71,7 @@ void interrupt(int signal) {
 StopSignals::StopSignals(bool is_alone) {
   LOCKSTEP_CHECK(!exists.exchange(true), InvalidArgument,
                  "this process has a StopRequest already; there can be one at a time");
+  looking_process = getpid();
   first_at = 0;
   first_signal = second_signal = 0;
   ends_itself = is_alone;

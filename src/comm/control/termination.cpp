@@ -4,6 +4,8 @@
 #include <csignal>
 #include <cstdlib>
 
+#include <unistd.h>
+
 namespace lockstep::comm::control {
 namespace {
 
@@ -12,7 +14,14 @@ constexpr std::array<int, 2> noticed_signals{SIGTERM, SIGINT};
 std::atomic<int> arrived_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free, "signal handlers need it");
 
-void note_arrival(int signal) { arrived_signal.store(signal); }
+/// A process that this one forked has the handler, and nobody who looks.
+std::atomic<pid_t> looking_process{0};
+
+void note_arrival(int signal) {
+  if (getpid() == looking_process.load()) return arrived_signal.store(signal);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);  // as soon as this handler returns
+}
 
 bool install(int signal) {
   struct sigaction present {};
@@ -36,6 +45,7 @@ void uninstall(int signal) {
 
 TerminationNotice::TerminationNotice() {
   arrived_signal = 0;
+  looking_process = getpid();
   for (std::size_t i = 0; i < noticed_signals.size(); ++i)
     is_installed_[i] = install(noticed_signals[i]);
 }

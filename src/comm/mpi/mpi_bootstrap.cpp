@@ -51,8 +51,9 @@ class InitWatch {
   std::thread thread_;
 };
 
-/// MPI between MPI_Init and MPI_Finalize, unless another part of the program did that. One that was
-/// left by an exception, behind which others may not come to its end, goes to the next.
+/// MPI between MPI_Init and MPI_Finalize, unless another part of the program did that: until the
+/// last of these is gone. One that was left by an exception, behind which others may not come to
+/// its end, goes to the next.
 class MpiLibrary {
  public:
   explicit MpiLibrary(std::chrono::milliseconds timeout) {
@@ -77,6 +78,7 @@ class MpiLibrary {
                    initialized ? "; the program has called MPI_Init itself: call MPI_Init_thread "
                                  "for that level, or leave it to the Session"
                                : "");
+    ++alive;
   }
   MpiLibrary(const MpiLibrary&) = delete;
   MpiLibrary& operator=(const MpiLibrary&) = delete;
@@ -84,11 +86,12 @@ class MpiLibrary {
     int finalized = 0;
     MPI_Finalized(&finalized);
     // MPI_Finalize waits for all ranks; after an error they may never come.
-    if (is_ours && !finalized && std::uncaught_exceptions() == 0) MPI_Finalize();
+    if (--alive == 0 && is_ours && !finalized && std::uncaught_exceptions() == 0) MPI_Finalize();
   }
 
  private:
   static inline bool is_ours = false;  // was initialised by one of these
+  static inline int alive = 0;
 };
 
 class LaunchedBootstrap final : public MpiBootstrap {

@@ -246,6 +246,7 @@ bool Ending::operator()() {
   if (way_ == "exit3") std::exit(3);
   if (way_ == "kill") std::raise(SIGKILL);
   if (way_ == "segv") std::raise(SIGSEGV);
+  if (way_ == "term") std::raise(SIGTERM);
   if (way_ == "abort") std::abort();
   return true;
 }

@@ -160,7 +160,8 @@ TEST(MpiEnding, BehindASessionThatWasRefusedIsInGoodOrder) {
 
 TEST(MpiEnding, OfAForkedProcessIsNoneOfTheJobs) {
   for (const char* backend : {"shm", "tcp"})
-    for (const auto& [way, code] : {std::pair("return", 0), {"throw", 1}, {"exit3", 3}}) {
+    for (const auto& [way, code] :
+         {std::pair("return", 0), {"throw", 1}, {"exit3", 3}, {"term", -1}}) {
       const auto result =
           mpi_job(2, "end-child --device cpu",
                   detail::concat("JOB_CULPRIT=1 JOB_COMM=", backend, " JOB_ENDING=", way));
