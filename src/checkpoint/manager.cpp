@@ -116,6 +116,7 @@ struct Manager::State {
   std::thread preparer;
   std::atomic<bool> is_wanted = false;  // the memory that it or the writer prepares
 
+  bool has_gone_back = false;    // since the last save; no writer is under way then
   std::int64_t remembered = -1;  // the last step that a snapshot in memory was asked for
 
   bool is_due(std::int64_t step);
@@ -159,7 +160,7 @@ bool Manager::State::is_due(std::int64_t step) {
 /// In memory, if that is due. A step counts when the snapshot of the step before is there.
 void Manager::State::remember(std::int64_t step) {
   if (!memory || step < 0 || step % options.snapshot_every != 0 || remembered == step) return;
-  if (retained && remembered < 0) retained->note_going_on(*folder);  // no writer is under way
+  if (std::exchange(has_gone_back, false) && retained) retained->note_going_on(*folder);
   remembered = step;  // on all ranks, whether or not each can
   if (memory->last() != step) memory->take(registry, step, options.file_bytes);
 }
@@ -340,17 +341,17 @@ void Manager::add(std::string name, ValueState state) {
 }
 
 bool Manager::has_tensors() const noexcept { return !state_->registry.tensors.empty(); }
+bool Manager::has(std::string_view name) const noexcept { return state_->registry.has(name); }
 
 bool Manager::keeps(const void* object) const noexcept {
   return std::ranges::any_of(state_->registry.tensors,
                              [&](const auto& each) { return each.second.object == object; });
 }
 
-bool Manager::has(std::string_view name) const noexcept { return state_->registry.has(name); }
-
 void Manager::save(std::int64_t step, std::optional<double> metric) {
   State& state = *state_;
   state.remember(step);
+  state.has_gone_back = false;  // of what it saves the folder is told
   comm::tell_step(step);
   state.last_save = Clock::now();
   wait();
@@ -400,9 +401,9 @@ bool Manager::is_due(std::int64_t step) {
 }
 
 bool Manager::save_if_due(std::int64_t step, std::optional<double> metric) {
-  if (!is_due(step)) return false;
-  save(step, metric);
-  return true;
+  const bool is_due_now = is_due(step);
+  if (is_due_now) save(step, metric);
+  return is_due_now;
 }
 
 void Manager::keep(std::int64_t step) noexcept { state_->kept = step; }
@@ -425,6 +426,7 @@ std::chrono::duration<double> Manager::save_time() const noexcept {
 }
 bool Manager::is_read_back() const noexcept { return state_->read_back.is_whole(); }
 std::int64_t Manager::failed_saves() const noexcept { return state_->failed; }
+const LoadReport& Manager::load_report() const noexcept { return state_->report; }
 
 std::int64_t Manager::load(const fs::path& checkpoint) {
   wait();
@@ -447,14 +449,13 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
   if (state_->memory) state_->memory->forget();
   state.saved.reset();  // steps come again
   state.remembered = -1;
+  state.has_gone_back = true;
   state.pace.reset();
   memory_pool(cpu).trim(0);  // what was read and taken over; training may need none of it
   if (!state_->is_prepared) state_->prepare();
   comm::tell_step(loaded.values.step);
   return loaded.values.step;
 }
-
-const LoadReport& Manager::load_report() const noexcept { return state_->report; }
 
 std::optional<std::int64_t> Manager::load_newest() {
   wait();

@@ -9,6 +9,7 @@
 
 #include "autograd/held_memory.hpp"
 #include "checkpoint/accumulation.hpp"
+#include "checkpoint/buffer_names.hpp"
 #include "checkpoint/each_rank.hpp"
 #include "checkpoint/shard_names.hpp"
 #include "io/in_quotes.hpp"
@@ -271,11 +272,10 @@ TensorState unless_alike(TensorState state, const nn::ReplicatedModule& replica)
 /// buffers where no forward makes them alike.
 TensorState unless_alike(TensorState state, const nn::Module& module,
                          nn::ReplicatedModule& replica) {
-  std::set<std::string> buffers;
-  for (const auto& [name, buffer] : module.named_buffers()) buffers.insert(name);
-  const auto differs = [&replica, buffers = std::move(buffers)](const std::string& name) {
+  const auto buffers = std::make_shared<BufferNames>(module);
+  const auto differs = [&replica, buffers](const std::string& name) {
     if (replica.keeps_gradients() || is_accumulation(name)) return true;
-    return !replica.broadcasts_buffers() && buffers.contains(name);
+    return !replica.broadcasts_buffers() && buffers->contains(name);
   };
   return of_replica(with_accumulation(std::move(state), replica), replica, differs);
 }

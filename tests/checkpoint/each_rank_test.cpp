@@ -165,6 +165,26 @@ TEST(EachRank, GoesOnBitwiseBehindAnyStep) {
     }
 }
 
+TEST(EachRank, KeepsBuffersOfItsOwnThatTheModuleGetsBehindTheirState) {
+  const TemporaryFolder folder;
+  for (const bool loads : {false, true})
+    run_job(2, [&](const CommunicatorPtr& group) {
+      const auto model = nn::make<nn::Linear>(2, 2);
+      DistributedDataParallel<nn::Linear> ddp(model, group, {.broadcast_buffers = false});
+      checkpoint::Manager checkpoints(folder / "run", group);
+      checkpoints.add("model", ddp);
+      const Tensor late =
+          model->register_buffer("late", full({1}, loads ? 0.0 : 1.0 + group->rank()));
+      if (loads) {
+        checkpoints.load_newest();
+        EXPECT_EQ(late.item<float>(), 1.0F + static_cast<float>(group->rank()));
+      } else {
+        checkpoints.save(1);
+        EXPECT_TRUE(checkpoints.wait()) << checkpoints.error();
+      }
+    });
+}
+
 TEST(EachRank, OtherNumbersOfRanksGoOnFromTheAverageOfReplicas) {
   const TemporaryFolder folder;
   const auto replicas = train_each_rank(3, folder / "run", Kind::local, 5,

@@ -72,6 +72,30 @@ TEST(GoingBack, StaysBehindWhatItHasGoneBackFrom) {
   }
 }
 
+TEST(GoingBack, LeavesTheNewestToASaveThatComesFirst) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "memory");
+  run_job(1, [&](const CommunicatorPtr& group) {
+    double state = 0;
+    {
+      checkpoint::Manager checkpoints(folder / "run", group,
+                                      {.interval = checkpoint::SaveInterval::every_steps(1000),
+                                       .snapshot_every = 10,
+                                       .snapshot_folder = folder / "memory"});
+      checkpoints.add("state", state);
+      for (const std::int64_t step : {4, 8}) checkpoints.save(step);
+      ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+      checkpoints.load(folder / "run" / "step-4");
+      checkpoints.save(5);
+      checkpoints.save_if_due(10);
+    }
+    std::filesystem::remove_all(folder / "memory");
+    checkpoint::Manager checkpoints(folder / "run", group);
+    checkpoints.add("state", state);
+    EXPECT_EQ(checkpoints.load_newest(), 5);
+  });
+}
+
 TEST(GoingBack, TakesSnapshotsInMemoryOfTheSameStepsAgain) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "memory");

@@ -63,8 +63,11 @@ void SwitchedPages::close(const void* opener) {
   });
 }
 
-/// How much is opened from a place on.
+/// How much is opened from a place on: all that may be where there are many windows, of which the
+/// system can tell as many apart as it has mappings.
 std::uintptr_t SwitchedPages::bytes_at(std::uintptr_t begin) const {
+  constexpr std::size_t many_windows = 4096;
+  if (windows_.size() > many_windows) return largest_window;
   const auto behind = windows_.lower_bound(begin);
   if (behind == windows_.begin()) return least_window;
   const auto& [before, window] = *std::prev(behind);
