@@ -12,11 +12,11 @@ device=h100 bin=build-sim/bin folder=build-sim/predicted only=$steps
 while [ $# -gt 0 ]; do
   case $1 in
     --device) device=${2:?} && shift ;;
-    --bin) bin=${2:?} && shift ;;
+    --bin) bin=$(from_caller "${2:?}") && shift ;;
     --only) only=${2:?} && shift ;;
     -h | --help) usage && exit 0 ;;
     -*) usage >&2 && exit 2 ;;
-    *) folder=$1 ;;
+    *) folder=$(from_caller "$1") ;;
   esac
   shift
 done

@@ -111,7 +111,6 @@ struct Manager::State {
   bool has_waited = true;           // as `waits` says
   std::atomic<double> writing = 0;  // its; negative while it is being written
   std::atomic<double> resting = 0;  // of that, because nobody waited
-
   bool is_prepared = false;
   std::thread preparer;
   std::atomic<bool> is_wanted = false;  // the memory that it or the writer prepares

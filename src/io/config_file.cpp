@@ -8,6 +8,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/mapped_file.hpp"
+#include "lockstep/observe/log.hpp"
 
 namespace lockstep::io {
 namespace {
@@ -76,15 +77,18 @@ std::int64_t ConfigFile::row(const char* key, std::int64_t count) const {
 
 SpecialTokens ConfigFile::special_tokens() const { return {tokens(begin_key), tokens(end_key)}; }
 
-/// A number, several or null; nothing where it is missing.
+/// A number, several or null; nothing where it is missing, or anything else, which no model needs.
 std::optional<std::vector<std::int64_t>> ConfigFile::tokens(const char* key) const {
   const auto found = values.find(key);
   if (found == values.end()) return std::nullopt;
   std::vector<std::int64_t> tokens;
   const json all = found->is_array() ? *found : found->is_null() ? json::array() : json{*found};
   for (const json& token : all) {
-    LOCKSTEP_CHECK(token.is_number_integer(), CorruptData, name, ": '", key, "' is ", shown(key),
-                   "; the number of a token, several or null belong there");
+    if (!token.is_number_integer()) {
+      LOCKSTEP_LOG(warning, name, ": '", key, "' is ", shown(key),
+                   ", which is no token's number, and is left out");
+      return std::nullopt;
+    }
     tokens.push_back(token.get<std::int64_t>());
   }
   return tokens;

@@ -33,7 +33,7 @@ struct ConfigFile {
   std::int64_t size_or(const char* key, std::int64_t fallback) const;
   /// A row of a table of `count`, where negative ones count from its end. @throws CorruptData.
   std::int64_t row(const char* key, std::int64_t count) const;
-  /// The tokens that texts begin and end with. @throws CorruptData.
+  /// The tokens that texts begin and end with; what is none is warned of.
   SpecialTokens special_tokens() const;
   /// A number between the two, both left out. @throws CorruptData.
   double number(const char* key, double above, double below) const;

@@ -1,6 +1,7 @@
 #include "lockstep/nn/lora.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string_view>
@@ -61,12 +62,23 @@ std::string joined(const std::set<std::string>& names) {
   return text;
 }
 
+/// By the whole name, or its last parts.
+bool is_named(std::string_view name, std::string_view target) {
+  if (!name.ends_with(target)) return false;
+  return name.size() == target.size() || name[name.size() - target.size() - 1] == '.';
+}
+
 void check_targets(const std::set<std::string>& there, const LoraOptions& options) {
+  std::set<std::string> last_parts;
+  for (const std::string& name : there) last_parts.emplace(last_part(name));
   LOCKSTEP_CHECK(!options.targets.empty(), InvalidArgument,
-                 "add_lora without targets; the linear layers are named ", joined(there));
+                 "add_lora without targets; the names of the linear layers end in ",
+                 joined(last_parts));
   for (const std::string& target : options.targets)
-    LOCKSTEP_CHECK(there.contains(target), InvalidArgument, "add_lora: no linear layer is named \"",
-                   target, "\"; there are: ", joined(there));
+    LOCKSTEP_CHECK(
+        std::ranges::any_of(there, [&](const auto& name) { return is_named(name, target); }),
+        InvalidArgument, "add_lora: no linear layer's name ends in \"", target,
+        "\"; they end in: ", joined(last_parts));
 }
 
 void check_unwrapped(const Module& model) {
@@ -147,13 +159,22 @@ std::int64_t add_lora(Module& model, const LoraOptions& options) {
                  "; expected at least 1");
   LOCKSTEP_CHECK(options.dropout >= 0 && options.dropout <= 1, InvalidArgument,
                  "add_lora: dropout ", options.dropout, "; expected a share in [0, 1]");
+  LOCKSTEP_CHECK(std::isfinite(options.alpha), InvalidArgument, "add_lora: alpha ", options.alpha,
+                 "; expected a number");
+  const std::vector<Adapted> adapted = adapted_layers(model);
+  const auto is_adapter = [&](const Module* module) {
+    return std::ranges::any_of(
+        adapted, [&](const Adapted& each) { return module == each.down || module == each.up; });
+  };
   std::set<std::string> there;
   std::vector<Linear*> chosen;
   for (const auto& [name, module] : model.named_modules()) {
     auto* const layer = dynamic_cast<Linear*>(module);
-    if (!layer) continue;
-    there.emplace(last_part(name));
-    if (std::ranges::find(options.targets, last_part(name)) == options.targets.end()) continue;
+    if (!layer || is_adapter(layer)) continue;
+    there.emplace(name);
+    if (std::ranges::none_of(options.targets,
+                             [&](const auto& target) { return is_named(name, target); }))
+      continue;
     LOCKSTEP_CHECK(!child_of<Linear>(*layer, down_name), InvalidArgument, "add_lora: ", name,
                    " has an adapter already");
     if (std::ranges::find(chosen, layer) == chosen.end()) chosen.push_back(layer);
@@ -161,7 +182,7 @@ std::int64_t add_lora(Module& model, const LoraOptions& options) {
   check_targets(there, options);
   check_unwrapped(model);
   std::vector<Tensor> trained;  // those of adapters that were there
-  for (const Adapted& each : adapted_layers(model))
+  for (const Adapted& each : adapted)
     for (const Tensor& weight : {each.down->weight, each.up->weight})
       if (weight.requires_grad()) trained.push_back(weight);
   model.requires_grad_(false);

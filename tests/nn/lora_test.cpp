@@ -1,5 +1,7 @@
 #include "lockstep/nn/lora.hpp"
 
+#include <cmath>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -82,8 +84,8 @@ TEST(Lora, AddsAScaledProductOfTwoThinLayers) {
 
 TEST(Lora, MergesIntoAModelWithoutAdapters) {
   const auto model = models::llama(small_llama());
-  const std::int64_t adapted =
-      nn::add_lora(*model, {.targets = {"q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"}});
+  const std::int64_t adapted = nn::add_lora(
+      *model, {.targets = {"self_attn.q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"}});
   EXPECT_EQ(adapted, 10);
   stir(*model);
   model->eval();
@@ -153,6 +155,8 @@ TEST(Lora, KeepsTrainingWhatHasAnAdapterAlready) {
   const auto model = nn::make<Perceptron>();
   nn::add_lora(*model, {.targets = {"first"}});
   EXPECT_TRUE(nn::has_lora(*model));
+  EXPECT_THAT(refusal([&] { return nn::add_lora(*model, {.targets = {"lora_A"}}); }),
+              HasSubstr("they end in: first, second"));
   nn::add_lora(*model, {.targets = {"second"}, .rank = 2});
   for (const auto& [name, parameter] : model->named_parameters())
     EXPECT_EQ(parameter.requires_grad(), name.find("lora_") != std::string::npos) << name;
@@ -176,7 +180,9 @@ TEST(Lora, SaysWhatItCannotDoAndChangesNothing) {
     EXPECT_TRUE(model->first->weight.requires_grad());
   };
   refused({}, "first, second");
-  refused({.targets = {"first", "q_proj"}}, "\"q_proj\"; there are: first, second");
+  refused({.targets = {"first", "q_proj"}}, "\"q_proj\"; they end in: first, second");
+  refused({.targets = {"irst"}}, "\"irst\"");
+  refused({.targets = {"first"}, .alpha = NAN}, "alpha nan");
   refused({.targets = {"first"}, .rank = 0}, "rank 0");
   refused({.targets = {"first"}, .dropout = 2}, "dropout 2");
   nn::add_lora(*model, {.targets = {"first"}});

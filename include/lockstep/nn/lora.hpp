@@ -13,7 +13,8 @@ namespace lockstep::nn {
 
 /// Options of add_lora. The defaults are those of Hugging Face's peft.
 struct LoraOptions {
-  /// Which linear layers get an adapter: the last parts of their names, such as "q_proj".
+  /// Which linear layers get an adapter: the last parts of their names, such as "q_proj" or
+  /// "self_attn.q_proj".
   std::vector<std::string> targets = {};
   std::int64_t rank = 8;
   double alpha = 8;    ///< what an adapter gives counts alpha / rank
@@ -30,8 +31,8 @@ struct LoraOptions {
 /// has one layer in several places, these have one adapter.
 /// @return how many layers have got an adapter.
 /// @throws InvalidArgument, and changes nothing, for targets that no linear layer has (with the
-/// names that there are), a layer that has an adapter, a wrapped model, a rank below 1, or a
-/// dropout outside [0, 1].
+/// names that there are), a layer that has an adapter, a wrapped model, a rank below 1, an
+/// alpha that is no number, or a dropout outside [0, 1].
 std::int64_t add_lora(Module& model, const LoraOptions& options);
 
 /// Whether a model has adapters.

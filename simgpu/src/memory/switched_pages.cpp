@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
+#include <utility>
 
 #include <sys/mman.h>
 
@@ -15,8 +17,9 @@ namespace {
 constexpr std::uintptr_t least_window = std::uintptr_t{64} << 10,
                          largest_window = least_window << 5;
 
-void change(std::uintptr_t begin, std::uintptr_t end, int protection) {
-  mprotect(reinterpret_cast<void*>(begin), end - begin, protection);
+/// @return false where the system has no more mappings.
+bool change(std::uintptr_t begin, std::uintptr_t end, int protection) {
+  return mprotect(reinterpret_cast<void*>(begin), end - begin, protection) == 0;
 }
 
 }  // namespace
@@ -47,9 +50,12 @@ bool SwitchedPages::open(const void* address, const void* opener) {
   if (found == ranges_.end() || found->first > at) return false;
   if (found->second.is_everyones) return true;
   const std::uintptr_t window = at & ~(least_window - 1);
-  const std::uintptr_t begin = std::max(found->first, window);
-  const std::uintptr_t end = std::min(found->second.end, window + bytes_at(begin));
-  change(begin, end, PROT_READ | PROT_WRITE);
+  std::uintptr_t begin = std::max(found->first, window);
+  std::uintptr_t end = std::min(found->second.end, window + bytes_at(begin));
+  if (!change(begin, end, PROT_READ | PROT_WRITE)) {
+    std::tie(begin, end) = std::pair(found->first, found->second.end);
+    change(begin, end, PROT_READ | PROT_WRITE);  // one mapping in the place of many
+  }
   windows_.emplace(begin, Window{end, opener});
   return true;
 }

@@ -71,7 +71,9 @@ JobFailure comm::describe_current_exception() {
   } catch (const CorruptData& error) {
     return {error.what() + where(), 2};
   } catch (const std::system_error& error) {
-    const bool is_of_threads = error.code() == std::errc::resource_unavailable_try_again;
+    const bool is_of_threads =  // which say nothing else
+        error.code() == std::errc::resource_unavailable_try_again &&
+        error.what() == error.code().message();
     return {error.what() + where() +
             (is_of_threads ? ": no thread can be started; raise the limit on processes and threads "
                              "(ulimit -u, pids.max of the container)"
