@@ -15,10 +15,10 @@ std::atomic<int> arrived_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free, "signal handlers need it");
 
 /// A process that this one forked has the handler, and nobody who looks.
-std::atomic<pid_t> looking_process{0};
+std::atomic<pid_t> noticing_process{0};
 
 void note_arrival(int signal) {
-  if (getpid() == looking_process.load()) return arrived_signal.store(signal);
+  if (getpid() == noticing_process.load()) return arrived_signal.store(signal);
   std::signal(signal, SIG_DFL);
   std::raise(signal);  // as soon as this handler returns
 }
@@ -45,7 +45,7 @@ void uninstall(int signal) {
 
 TerminationNotice::TerminationNotice() {
   arrived_signal = 0;
-  looking_process = getpid();
+  noticing_process = getpid();
   for (std::size_t i = 0; i < noticed_signals.size(); ++i)
     is_installed_[i] = install(noticed_signals[i]);
 }
