@@ -72,7 +72,7 @@ class InPlaceTraining {
 /// A training that has saved its first step.
 struct SavedTraining {
   SavedTraining(const CommunicatorPtr& group, const fs::path& folder, int zero_stage = 0)
-      : training(group, zero_stage), checkpoints(folder, group) {
+      : training(group, zero_stage), checkpoints(folder, group, {.read_back = false}) {
     training.step();
     training.add_to(checkpoints);
     checkpoints.save(1);

@@ -313,7 +313,9 @@ TEST(CommHook, ThatForgetsToAwaitACollectiveIsRefusedOnAllRanks) {
   };
   const Hook keeps = [](GradBucket& bucket) -> BucketExchange {
     const TensorWork work = bucket.all_reduce(bucket.buffer());
-    bucket.buffer().mul_(0.5);
+#if !defined(__SANITIZE_THREAD__)
+    bucket.buffer().mul_(0.5);  // a race, as such a hook has
+#endif
     co_return;
   };
   const Hook is_no_coroutine = [](GradBucket& bucket) {
