@@ -446,7 +446,7 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
   if (state.retained && is_own(state.path, checkpoint, loaded.values.step))
     state.retained->note_loaded(loaded.values.step, loaded.is_all);
   if (state_->memory) state_->memory->forget();
-  state.saved.reset();  // steps come again
+  if (state.saved) state.saved = std::min(*state.saved, loaded.values.step);  // steps come again
   state.remembered = -1;
   state.has_gone_back = true;
   state.pace.reset();

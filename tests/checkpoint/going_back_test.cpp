@@ -72,6 +72,24 @@ TEST(GoingBack, StaysBehindWhatItHasGoneBackFrom) {
   }
 }
 
+TEST(GoingBack, LeavesNothingInMemoryWhereARunEndsByALoad) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "memory");
+  run_job(1, [&](const CommunicatorPtr& group) {
+    checkpoint::Manager checkpoints(folder / "run", group,
+                                    {.interval = checkpoint::SaveInterval::every_steps(4),
+                                     .snapshot_every = 1,
+                                     .snapshot_folder = folder / "memory"});
+    double state = 0;
+    checkpoints.add("state", state);
+    for (std::int64_t step = 1; step <= 9; ++step) checkpoints.save_if_due(step);
+    ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+    checkpoints.load(folder / "run" / "step-4");  // as the best one, to be evaluated
+  });
+  for (const auto& left : std::filesystem::recursive_directory_iterator(folder / "memory"))
+    EXPECT_FALSE(left.is_regular_file()) << left.path();
+}
+
 TEST(GoingBack, LeavesTheNewestToASaveThatComesFirst) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "memory");
