@@ -81,7 +81,7 @@ TEST(Losses, NameWeightsThatDoNotFit) {
                 return cross_entropy(x, zeros({8}, {DType::i64}),
                                      {.weight = ones({3}, {DType::f64})});
               }),
-              HasSubstr("the weight is f64 on cpu, and the logits f32 on cpu"));
+              HasSubstr("the weight is f64 on cpu, and the input f32 on cpu"));
   EXPECT_THAT(refusal([&] {
                 return embedding(rand({4, 2}), zeros({3}, {DType::i64}));
               }),

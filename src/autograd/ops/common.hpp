@@ -51,6 +51,16 @@ inline void check_alike(std::string_view op, const Tensor& a, const Tensor& b) {
   check_same_device(op, a, b);
 }
 
+/// @throws InvalidArgument for a weight of a loss on another device than the input, or in f64 where
+/// that is not: other dtypes mixed precision may convert.
+inline void check_weight(std::string_view op, std::string_view what, const Tensor& weight,
+                         const Tensor& input) {
+  const bool is_wide = weight.dtype() == DType::f64 && input.dtype() != DType::f64;
+  LOCKSTEP_CHECK(!is_wide && weight.device() == input.device(), InvalidArgument, op, ": ", what,
+                 " is ", weight.dtype(), " on ", weight.device(), ", and the input ", input.dtype(),
+                 " on ", input.device(), "; convert it with to()");
+}
+
 /// @throws InvalidArgument unless an index is i64 and on the device of what it indexes.
 inline void check_index(std::string_view op, const Tensor& x, const Tensor& index) {
   check_same_device(op, x, index);

@@ -33,17 +33,6 @@ void check_broadcasts(std::string_view loss, std::string_view what, const Tensor
                  " does not broadcast to the input's ", input.shape());
 }
 
-/// The same of one that is multiplied by the input.
-void check_factor(std::string_view loss, std::string_view what, const Tensor& weight,
-                  const Tensor& input) {
-  check_broadcasts(loss, what, weight, input);
-  if (!weight.defined()) return;
-  const bool is_wide = weight.dtype() == DType::f64 && input.dtype() != DType::f64;
-  LOCKSTEP_CHECK(!is_wide && weight.device() == input.device(), InvalidArgument, loss, ": ", what,
-                 " is ", weight.dtype(), " on ", weight.device(), ", and the input ", input.dtype(),
-                 " on ", input.device(), "; convert it with to()");
-}
-
 /// Of targets that the host can read. @throws InvalidArgument for one that is no class.
 void check_classes(std::string_view loss, const Tensor& targets, std::int64_t classes,
                    std::int64_t ignored) {
@@ -138,8 +127,12 @@ Tensor binary_cross_entropy_with_logits(const Tensor& logits_in, const Tensor& t
   const ComposedOp call(ops::binary_cross_entropy_with_logits, logits_in, targets_in);
   check_same_shape(call.name(), logits_in, targets_in);
   const Tensor &logits = call[0], &targets = call[1];
-  check_factor(call.name(), "a weight", weight, logits);
-  check_factor(call.name(), "a positive weight", pos_weight, logits);
+  const auto check = [&](std::string_view what, const Tensor& each) {
+    check_broadcasts(call.name(), what, each, logits);
+    if (each.defined()) autograd::check_weight(call.name(), what, each, logits);
+  };
+  check("a weight", weight);
+  check("a positive weight", pos_weight);
   // -p t log(s(x)) - (1 - t) log(1 - s(x)), with log(s(x)) = -softplus(-x).
   const Tensor miss = (1.0 - targets) * logits;
   Tensor surprise = softplus(neg(logits));

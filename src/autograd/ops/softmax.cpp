@@ -131,11 +131,7 @@ void check_cross_entropy(const Tensor& logits, const Tensor& targets,
     LOCKSTEP_CHECK(options.weight.shape() == Shape{classes}, InvalidArgument,
                    ops::cross_entropy.name, ": weight of shape ", options.weight.shape(), " for ",
                    classes, " classes");
-    const bool is_wide = options.weight.dtype() == DType::f64 && logits.dtype() != DType::f64;
-    LOCKSTEP_CHECK(!is_wide && options.weight.device() == logits.device(), InvalidArgument,
-                   ops::cross_entropy.name, ": the weight is ", options.weight.dtype(), " on ",
-                   options.weight.device(), ", and the logits ", logits.dtype(), " on ",
-                   logits.device(), "; convert it with to()");
+    check_weight(ops::cross_entropy.name, "the weight", options.weight, logits);
   }
   Shape expected = logits.shape();
   expected.erase(logits.dim() == 1 ? 0 : 1);

@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "comm/control/termination.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm::control {
@@ -40,11 +41,6 @@ void write_line(const char* text) { (void)!write(STDERR_FILENO, text, std::strle
     write_line(signal == SIGTERM ? "error: ended by a second SIGTERM\n"
                                  : "error: ended by a second SIGUSR1\n");
   _exit(128 + signal);
-}
-
-void act_by_default(int signal) {
-  std::signal(signal, SIG_DFL);
-  std::raise(signal);  // as soon as this handler returns
 }
 
 void note(int signal) {

@@ -19,8 +19,7 @@ std::atomic<pid_t> noticing_process{0};
 
 void note_arrival(int signal) {
   if (getpid() == noticing_process.load()) return arrived_signal.store(signal);
-  std::signal(signal, SIG_DFL);
-  std::raise(signal);  // as soon as this handler returns
+  act_by_default(signal);
 }
 
 bool install(int signal) {
@@ -43,6 +42,11 @@ void uninstall(int signal) {
 
 }  // namespace
 
+void act_by_default(int signal) {
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
 TerminationNotice::TerminationNotice() {
   arrived_signal = 0;
   noticing_process = getpid();
@@ -60,8 +64,7 @@ int TerminationNotice::arrived() { return arrived_signal.load(); }
 
 void TerminationNotice::obey() {
   const int signal = arrived();
-  std::signal(signal, SIG_DFL);
-  std::raise(signal);
+  act_by_default(signal);
   std::_Exit(128 + signal);  // only if the signal is blocked
 }
 

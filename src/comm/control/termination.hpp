@@ -4,6 +4,9 @@
 
 namespace lockstep::comm::control {
 
+/// Does what a signal does by default, as soon as the handler returns that calls this.
+void act_by_default(int signal);
+
 /// Notices SIGTERM and SIGINT, as long as the program has not set its own handlers. A launcher that
 /// lost a rank ends the others with SIGTERM at once, and Ctrl-C reaches all ranks of a shell; held
 /// back for a moment, they can still say what happened.
