@@ -52,8 +52,8 @@ TensorState state_of(nn::ModulePtr<M>& module) {
 /// without these, all go on from the average, which is told as a warning. Between the micro-batches
 /// of a step the gradients that backwards under no_sync() have added up are saved in the same way,
 /// where any rank has some: a rank without gets none back, and a checkpoint without them drops what
-/// has added up since; those with weights are loaded on as many
-/// ranks only. With reduction = reproducible a save there throws InvalidArgument.
+/// has added up since; those with weights are loaded on as many ranks only. With reduction =
+/// reproducible a save there throws InvalidArgument.
 TensorState state_of(nn::Module& module, nn::ReplicatedModule& replica);
 template <class M>
 TensorState state_of(DistributedDataParallel<M>& replica) {
