@@ -377,6 +377,10 @@ int main(int argc, char** argv) try {
   if (options.loop.eval_every > 0 && options.async.lets_ranks_drift())
     examples::refuse(app, "--eval-every would evaluate other weights on each rank with --async " +
                               options.async.kind + "; give one of them");
+  if (options.async.lets_ranks_drift() && options.check_divergence > 0)
+    examples::refuse(
+        app, "--check-divergence would find the weights of ranks that train apart with --async " +
+                 options.async.kind + "; give one of them");
   if (options.async.lets_ranks_drift() && options.optimizer.ema > 0)
     examples::refuse(app, "--ema would average other weights on each rank with --async " +
                               options.async.kind + "; give one of them");

@@ -10,9 +10,9 @@
 namespace lockstep::autograd {
 namespace {
 
-/// All that are alive. Nobody locks it while there are none.
+/// All that are alive. Nobody locks it while none holds anything.
 struct Registry {
-  std::atomic<int> count = 0;
+  std::atomic<int> count = 0;  // of those that hold something
   std::mutex mutex;
   std::vector<HeldMemory*> all;
 };
@@ -32,13 +32,19 @@ HeldMemory::HeldMemory(const std::vector<Tensor>& tensors) {
           {.range = range_of(tensor), .tensor = tensor, .aside = tensor.detach().clone()});
   const std::lock_guard lock(registry().mutex);
   registry().all.push_back(this);
-  ++registry().count;
+  count();
 }
 
 HeldMemory::~HeldMemory() {
   const std::lock_guard lock(registry().mutex);
   std::erase(registry().all, this);
-  --registry().count;
+  count();
+}
+
+/// To be called under the lock, whenever something changes.
+void HeldMemory::count() {
+  registry().count = static_cast<int>(std::ranges::count_if(
+      registry().all, [](const HeldMemory* each) { return !each->held_.empty(); }));
 }
 
 HeldMemory::Range HeldMemory::range_of(const Tensor& tensor) {
@@ -56,6 +62,7 @@ void HeldMemory::bring_back() {
   {
     const std::lock_guard lock(registry().mutex);
     all.swap(held_);
+    count();
   }
   put_back(all);
 }
@@ -86,6 +93,7 @@ void HeldMemory::bring_back_into(const Tensor& tensor) {
       all.insert(all.end(), rest.begin(), rest.end());
       each->held_.erase(rest.begin(), rest.end());
     }
+    count();
   }
   put_back(all);
 }

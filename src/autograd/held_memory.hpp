@@ -41,6 +41,7 @@ class HeldMemory {
     }
   };
   static Range range_of(const Tensor& tensor);
+  static void count();
   static void put_back(const std::vector<Held>& all);
 
   std::vector<Held> held_;

@@ -339,7 +339,7 @@ void Manager::add(std::string name, ValueState state) {
   state_->registry.add(std::move(name), std::move(state));
 }
 
-bool Manager::has_tensors() const noexcept { return !state_->registry.tensors.empty(); }
+std::vector<std::string> Manager::tensor_names() const { return state_->registry.tensor_names(); }
 bool Manager::has(std::string_view name) const noexcept { return state_->registry.has(name); }
 
 bool Manager::keeps(const void* object) const noexcept {

@@ -28,6 +28,12 @@ void Registry::check_name(const std::string& name) const {
   LOCKSTEP_CHECK(!has(name), InvalidArgument, "a checkpoint has ", io::in_quotes(name), " already");
 }
 
+std::vector<std::string> Registry::tensor_names() const {
+  std::vector<std::string> all;
+  for (const auto& [name, state] : tensors) all.push_back(name);
+  return all;
+}
+
 bool Registry::has(std::string_view name) const noexcept {
   const auto is_it = [&](const auto& each) { return each.first == name; };
   return std::ranges::any_of(tensors, is_it) || std::ranges::any_of(values, is_it);

@@ -28,6 +28,8 @@ struct Registry {
   /// Whether any state of this rank may have more; and whether one has.
   bool may_have_more() const;
   bool has_more() const;
+  /// Those of `tensors` alone.
+  std::vector<std::string> tensor_names() const;
   /// Whether something of that name is there.
   bool has(std::string_view name) const noexcept;
   /// Adds something. @throws InvalidArgument for a name that is taken or no name of a file.

@@ -57,11 +57,11 @@ BucketExchange DelayedReduction::exchange(GradBucket& bucket) {
   for (std::size_t i = 0; i < bucket.names().size(); ++i) {
     former.push_back(take(bucket.names()[i], bucket.gradients()[i]));
     const Sent* const of = former.back().sent.get();
-    has_layout &= of && of == former.front().sent.get() && of->names == bucket.names();
+    has_layout &= of && of == former.front().sent.get();
     averages_[bucket.names()[i]] = {sent, sent->gradients[i]};
   }
   Tensor buffer = bucket.buffer();
-  if (has_layout) {
+  if (has_layout && former.front().sent->names == bucket.names()) {
     Sent& last = *former.front().sent;
     if (!last.work.empty()) co_await last.work.front();
     buffer.copy_(last.array);

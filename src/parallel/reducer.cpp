@@ -233,6 +233,14 @@ void Reducer::begin_backward() {
   check_usable();        // a refusal ends nobody: all ranks may be refused alike, and go on
   if (gathered()) gathered()->check_kept();
   if (shards_) shards_->check_cleared();
+  if (options_.reduction && options_.reduction->is_delayed()) {
+    note_kept_gradients();
+    LOCKSTEP_CHECK(kept_.empty(), InvalidArgument, "the reduction '", options_.reduction->name(),
+                   "', which gives the averages of the backward before, is to be ", kept_,
+                   ": these would be sent as this rank's own. Let all backwards of a step but the "
+                   "last run under no_sync(), and call zero_grad() after each step (zeros that are "
+                   "written by hand count as gradients)");
+  }
   check_micro_batch(true);
   if (!weighted_ && !join_weights()) check_weights_fit(false);
   reset_backward();

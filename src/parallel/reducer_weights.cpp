@@ -248,7 +248,8 @@ void Reducer::check_weights_fit(bool is_weighted) {
                 ? "a backward that has its weight through another DistributedDataParallel, "
                   "which reduces, counts without it for this one, under no_sync(), and would "
                   "be added to gradients of backwards that have one; let both be under "
-                  "no_sync(), or none"
+                  "no_sync(), or none, or drop what this one added up (a discriminator's in a "
+                  "generator's step) by its module's zero_grad() before"
                 : "a backward without a weight would be added to gradients of backwards that "
                   "have one; give all backwards between two steps a weight"
       : has_accumulated()
@@ -392,9 +393,7 @@ bool Reducer::reduce_without_backward() {
   }
   finish_backward();
   has_data_ = true;
-  if (total_weight_.item() > 0) return true;
-  clear_gradients_of_step();
-  return false;
+  return true;
 }
 
 }  // namespace lockstep::parallel

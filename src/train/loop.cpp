@@ -1,5 +1,6 @@
 #include "lockstep/train/loop.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -114,12 +115,23 @@ void Loop::warn_of_states_left_out(const Step& step) {
                    " keep no \"", name,
                    "\": of the step only what was added under other names; call loop.add(step) "
                    "before run(), or add it yourself");
+  const std::string parameter = step.parameter_beside_module();
+  const auto is_of_others = [](const std::string& name) {
+    return name != "model" && name != "optimizer" && name != "average";
+  };
+  if (!parameter.empty() && std::ranges::none_of(checkpoints()->tensor_names(), is_of_others))
+    LOCKSTEP_LOG(
+        warning, "the checkpoints of ", state_->options.checkpoint_dir.string(),
+        " keep what the optimizer has of parameter ", parameter,
+        ", which is not of the step's module, but not its value: a run that is resumed has "
+        "it as it was made; add what has it, too (loop.add(\"decoder\", its_ddp), or a "
+        "tensor), before run()");
 }
 
 void Loop::State::resume(const Loop& loop, std::int64_t epoch_steps) {
   progress.set_length(options, epoch_steps);
   if (!checkpoints) return;
-  if (!checkpoints->has_tensors() && group->rank() == 0)
+  if (checkpoints->tensor_names().empty() && group->rank() == 0)
     LOCKSTEP_LOG(warning, "the checkpoints of ", options.checkpoint_dir.string(),
                  " keep no weights: nothing in tensors was added to the loop; call loop.add(step), "
                  "or loop.add(\"model\", ddp) and so on, before run()");

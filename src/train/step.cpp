@@ -1,6 +1,7 @@
 #include "lockstep/train/step.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <ranges>
 
 #include "core/exact_number.hpp"
@@ -65,16 +66,26 @@ void check_has_parameters(const optim::Optimizer& optimizer, const nn::Replicate
         "of the DistributedDataParallel, or freeze it before the model is wrapped");
 }
 
+/// Parameters that train, and are not of the module.
+std::vector<optim::ParameterState> parameters_beside(const optim::Optimizer& optimizer,
+                                                     const nn::ReplicatedModule& replica) {
+  const std::vector<Tensor> wrapped = replica.parameters();
+  std::vector<optim::ParameterState> beside;
+  for (const optim::ParameterState& held : optimizer.parameter_states())
+    if (held.parameter.requires_grad() && std::ranges::none_of(wrapped, [&](const Tensor& each) {
+          return each.is_same(held.parameter);
+        }))
+      beside.push_back(held);
+  return beside;
+}
+
 /// Of one that nobody averages, each rank would train its own.
 void warn_of_parameters_beside(const optim::Optimizer& optimizer,
                                const nn::ReplicatedModule& replica) {
   if (replica.group()->size() == 1 || replica.group()->rank() != 0) return;
-  const std::vector<Tensor> wrapped = replica.parameters();
-  for (const optim::ParameterState& held : optimizer.parameter_states()) {
+  for (const optim::ParameterState& held : parameters_beside(optimizer, replica)) {
     const Tensor& parameter = held.parameter;
-    if (!parameter.requires_grad() || autograd::leaf_of(parameter).has_sink()) continue;
-    if (std::ranges::any_of(wrapped, [&](const Tensor& each) { return each.is_same(parameter); }))
-      continue;
+    if (autograd::leaf_of(parameter).has_sink()) continue;
     LOCKSTEP_LOG(warning, "a step's optimizer has a parameter",
                  held.name.empty() ? "" : " " + held.name, " of shape ", parameter.shape(),
                  " that no DistributedDataParallel has: each rank trains its own by its own "
@@ -87,6 +98,11 @@ void warn_of_parameters_beside(const optim::Optimizer& optimizer,
 /// A mean times its weight, f64. Of nothing there is no mean: that is 0.
 Tensor times_weight(const Tensor& mean, const Tensor& weight) {
   return where(gt(weight, 0.0), mean * weight, zeros({}, mean.options()));
+}
+
+/// The mean of what `times_weight` gave, added up: of nothing 0.
+Tensor of_weight(const Tensor& sum, const Tensor& weight) {
+  return sum / clamp_min(weight, std::numeric_limits<double>::min());
 }
 
 /// The mean of the losses of a batch's parts, each by its weight.
@@ -105,7 +121,7 @@ class MeanOfParts {
     last_ = part;
   }
   WeightedLoss mean() const {
-    if (tensor_.defined()) return {sum_ / tensor_, tensor_};
+    if (tensor_.defined()) return {of_weight(sum_, tensor_), tensor_};
     return sum_.defined() ? WeightedLoss(sum_ / number_, number_) : *last_;
   }
 
@@ -172,6 +188,14 @@ struct Step::OwnLoss {
   WeightedLoss mean;  // over its rows, f64
   std::int64_t rows = 0;
   std::size_t kind = 0;  // of the weight that the loss function gave
+
+  /// The mean; 0 where nothing counts.
+  Tensor counted_loss() const {
+    if (const Tensor* const weight = std::get_if<Tensor>(&mean.weight))
+      return where(gt(*weight, 0.0), mean.loss, zeros({}, mean.loss.options()));
+    const double* const number = std::get_if<double>(&mean.weight);
+    return number && !(*number > 0) ? zeros_like(mean.loss) : mean.loss;
+  }
 };
 
 /// What a batch is taken apart into.
@@ -319,7 +343,7 @@ Step::OwnLoss Step::accumulate_gradients(std::span<const Tensor> inputs) {
 /// sum: where they do not, it fails before the weights change.
 std::vector<Tensor> Step::mean_over_ranks(const OwnLoss& own) const {
   const NoGradGuard no_recording;
-  if (replicas() == 1) return {own.mean.loss, Tensor()};
+  if (replicas() == 1) return {own.counted_loss(), Tensor()};
   Tensor sums;  // of losses times weights, of weights, and of rows
   if (const auto* number = std::get_if<double>(&own.mean.weight)) {
     sums = full({3}, *number, own.mean.loss.options());
@@ -339,7 +363,15 @@ std::vector<Tensor> Step::mean_over_ranks(const OwnLoss& own) const {
                                    counts_rows ? "rows, " : "WeightedLoss, ", compared_))
           .wait();
   if (own.rows == 0 && !StepRecording::current()) check_rows_of_ranks(all[2]);
-  return {all[0] / all[1], all[2]};
+  return {of_weight(all[0], all[1]), all[2]};
+}
+
+std::string Step::parameter_beside_module() const {
+  const auto beside = parameters_beside(optimizer_, replica_);
+  if (beside.empty()) return {};
+  const std::string& name = beside.front().name;
+  return name.empty() ? lockstep::detail::concat("of shape ", beside.front().parameter.shape())
+                      : name;
 }
 
 void Step::add_to(checkpoint::Manager& checkpoints) const {

@@ -135,6 +135,35 @@ TEST(AveragedBuffers, AreSavedAsRank0HasThem) {
   });
 }
 
+// Behind an evaluation no parameter of stage 3 is there whole.
+TEST(AveragedShards, AreSavedBehindAnEvaluation) {
+  const TemporaryFolder folder;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    manual_seed(1);
+    const auto net = nn::make<nn::Linear>(3, 4);
+    DistributedDataParallel<nn::Linear> ddp(net, group, {.zero_stage = 3});
+    optim::AdamW optimizer(ddp.named_parameters(), {});
+    optim::WeightAverage average(net->named_parameters(), {.decay = 0.5});
+    checkpoint::Manager checkpoints(folder / "run", group);
+    checkpoints.add("model", ddp);
+    checkpoints.add("optimizer", optimizer, ddp);
+    checkpoints.add("average", average, ddp);
+    for (int step = 1; step < 4; ++step) {
+      mean(square(ddp(ones({2, 3})))).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      {
+        const auto whole = ddp.whole_parameters();
+        average.update();
+        const auto evaluated = average.swap_in();
+        average.swap_out();
+      }
+      EXPECT_NO_THROW(checkpoints.save(step));
+      checkpoints.wait();
+    }
+  });
+}
+
 /// Runs a loop over 5 batches an epoch. @return steps made, over all starts.
 std::int64_t run_epochs(const CommunicatorPtr& group, const LoopOptions& options,
                         const std::function<void(Loop&, AveragedTraining&, Step&)>& prepare = {}) {
@@ -211,6 +240,60 @@ TEST(TrainLoop, WarnsWhereWhatAnAveragingKeepsIsNotSaved) {
       }
     }
   });
+}
+
+// An optimizer with the parameters of two wrappers, of which a step knows one.
+TEST(TrainLoop, WarnsWhereAParameterOfTheOptimizerIsNotSaved) {
+  const TemporaryFolder folder;
+  run_job(1, [&](const CommunicatorPtr& group) {
+    const auto warning =
+        Contains(HasSubstr("parameter decoder.weight, which is not of the step's"));
+    for (const bool adds : {false, true}) {
+      const HeardLines heard;
+      const auto encoder = nn::make<nn::Linear>(3, 2), decoder = nn::make<nn::Linear>(2, 1);
+      DistributedDataParallel<nn::Linear> first(encoder, group), second(decoder, group);
+      NamedTensors all = first.named_parameters("encoder");
+      for (const auto& each : second.named_parameters("decoder")) all.push_back(each);
+      optim::SGD optimizer(all, {.lr = 0.1});
+      Step step(first, optimizer,
+                [&](std::span<const Tensor> in) { return mean(second(first(in[0]))); });
+      data::DataLoader loader(data::TensorDataset({rand({6, 3})}), data::SequentialSampler(6),
+                              {.batch_size = 3});
+      Loop loop(group, {.epochs = 1, .checkpoint_dir = folder / (adds ? "with" : "without")});
+      if (adds) {
+        loop.add(step);
+        loop.add("decoder", second);
+      }
+      EXPECT_EQ(loop.run(loader, step), 0);
+      if (adds) {
+        EXPECT_THAT(heard.lines(), Not(warning));
+      } else {
+        EXPECT_THAT(heard.lines(), warning);
+      }
+    }
+  });
+}
+
+// A loss of 0 for a batch that counts nothing, on one rank and on several, in parts or whole.
+TEST(TrainStep, HasALossOf0WhereNothingCounts) {
+  for (const int ranks : {1, 2})
+    for (const std::int64_t part : {0, 2})
+      for (const bool is_tensor : {false, true}) {
+        SCOPED_TRACE(lockstep::detail::concat(ranks, " ranks, parts of ", part, ' ', is_tensor));
+        run_job(ranks, [&](const CommunicatorPtr& group) {
+          const auto net = nn::make<nn::Linear>(3, 1);
+          DistributedDataParallel<nn::Linear> ddp(net, group);
+          optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
+          Step step(ddp, optimizer,
+                    [&](std::span<const Tensor> in) -> WeightedLoss {
+                      const Tensor loss = sum(ddp(in[0])) * 0.0 / 0.0;
+                      if (is_tensor) return {loss, zeros({}, {DType::f64})};
+                      return {loss, 0.0};
+                    },
+                    {.micro_batch = part});
+          EXPECT_EQ(step({ones({4, 3})}).loss.item(), 0.0);
+        });
+      }
 }
 
 TEST(TrainLoop, WarnsOnceOfAMetricThatIsNoNumber) {

@@ -175,6 +175,28 @@ TEST_P(CommHookContract, CountsUnusedParametersAsZero) {
   });
 }
 
+// Each rank leaves out another layer in the micro-batch before the last.
+TEST_P(CommHookContract, TakesZerosForNoneWhereRanksUseOtherParameters) {
+  run([](Communicator& group) {
+    auto options = small_buckets;
+    options.find_unused_parameters = true;
+    Replica cleared(make_net(1), share(group), options), filled(make_net(1), share(group), options);
+    for (int step = 0; step < 3; ++step) {
+      const std::vector<std::size_t> skipped{std::size_t(1 + (group.rank() + step) % 2)};
+      const Batch batch = Batch::of_step(step);
+      for (Replica* replica : {&cleared, &filled}) {
+        replica->module().zero_grad(replica == &cleared);
+        {
+          const auto local = replica->no_sync();
+          loss_of((*replica)(batch.x, skipped), batch).backward();
+        }
+        loss_of((*replica)(batch.x), batch).backward();
+      }
+      EXPECT_EQ(gradients_of(filled.module()), gradients_of(cleared.module())) << step;
+    }
+  });
+}
+
 TEST_P(CommHookContract, KeepsTheErrorOfAParameterThatNoRankUses) {
   run([](Communicator& group) {
     auto options = small_buckets;

@@ -122,6 +122,26 @@ TEST_P(DelayedReductionContract, RefusesWhatItCannotDo) {
   });
 }
 
+// What the backward before left would be sent as this rank's own.
+TEST_P(DelayedReductionContract, RefusesASecondBackwardOfAStep) {
+  run([](Communicator& group) {
+    Replica replica(make_net(7), share(group));
+    replica.register_comm_hook(std::make_shared<DelayedReduction>());
+    const Batch batch = Batch::of_step(0);
+    const auto backward = [&] { loss_of(replica(batch.x), batch).backward(); };
+    backward();
+    EXPECT_THAT(message_of(backward), ::testing::HasSubstr("gradients that were not cleared"));
+    replica.module().zero_grad();
+    {
+      const auto local = replica.no_sync();
+      backward();
+    }
+    backward();
+    replica.module().zero_grad(false);
+    backward();
+  });
+}
+
 TEST_P(DelayedReductionContract, LetsCapturedStepsRunEagerly) {
   run([](Communicator& world) {
     const CommunicatorPtr group = share(world);

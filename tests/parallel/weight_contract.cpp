@@ -155,6 +155,25 @@ TEST_P(WeightContract, TrainsOnUntilNoRankHasData) {
   });
 }
 
+// The rank that has it updates, and so do all.
+TEST_P(WeightContract, TakesABatchThatCountsNothingForData) {
+  run([](Communicator& group) {
+    Replica replica = weighted_replica(group);
+    optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2, .weight_decay = 0.5});
+    const Batch batch = Batch::of_step(0);
+    for (const double weight : {3.0, 0.0}) {
+      if (group.rank() == 0)
+        replica.backward(loss_of(replica(batch.x), batch), weight);
+      else
+        EXPECT_TRUE(replica.backward_without_data()) << weight;
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    expect_equal_replicas(group, replica.module());
+    EXPECT_FALSE(replica.backward_without_data());
+  });
+}
+
 // What it accumulated before its data ended counts.
 TEST_P(WeightContract, TakesWhatARankHadBeforeItsDataEnded) {
   run([](Communicator& group) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "lockstep/checkpoint/save_interval.hpp"
 #include "lockstep/checkpoint/state.hpp"
@@ -112,8 +113,8 @@ class Manager {
   }
   void add(std::string name, TensorState state);
   void add(std::string name, ValueState state);
-  /// Whether any state in tensors was added, such as a model.
-  bool has_tensors() const noexcept;
+  /// Names of what was added in tensors, such as a model.
+  std::vector<std::string> tensor_names() const;
   /// Whether the state of an object was added that its TensorState names: of a communication hook
   /// (as a parallel::BucketReduction), or of an averaging (its nn::ReplicatedModule).
   bool keeps(const void* object) const noexcept;

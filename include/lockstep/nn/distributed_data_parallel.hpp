@@ -298,7 +298,8 @@ class DistributedDataParallel {
   /// `backward(loss, 0)` do it. With a GradScaler, let it scale a zero: ranks
   /// tell each other that they have scaled their losses. Waits for the device.
   /// @return false if no rank had any data, on all of them: then there are no gradients, and
-  /// nothing is left to do. @throws InvalidArgument under no_sync() or NoGradGuard.
+  /// nothing is left to do. A batch that counts nothing (a weight of 0) is data: all ranks update.
+  /// @throws InvalidArgument under no_sync() or NoGradGuard.
   bool backward_without_data() { return replica_.backward_without_data(); }
 
   /// Gives all ranks the buffers of rank 0, such as running statistics, with which a step begins,

@@ -253,7 +253,11 @@ class Reducer final : private autograd::GradientSink {
   void on_clip(std::size_t index, std::string_view how) override;
   void on_update(std::size_t index, std::string_view how) override;
   void before_change(std::size_t index, const Tensor& value) override;
-  void on_clear(std::size_t) noexcept override { is_cleared_ = true; }
+  void on_clear(std::size_t index) noexcept override {
+    is_cleared_ = true;
+    // Where it is filled with zeros no memory is asked for. Shards count in another way.
+    if (!options_.shares_parameters) begun_[index] = true;
+  }
   void on_taken(std::size_t index) noexcept override;
   autograd::GradientShare share(std::size_t) const override {
     return shards_ ? autograd::GradientShare::none : autograd::GradientShare::whole;

@@ -103,7 +103,7 @@ class Loop {
     if constexpr (std::same_as<std::remove_cvref_t<MakeStep>, Step>) {
       replicas = step.replicas();
       has_mean_losses();
-      if (checkpoints() && !checkpoints()->has_tensors()) add(step);
+      if (checkpoints() && checkpoints()->tensor_names().empty()) add(step);
       warn_of_states_left_out(step);
     }
     agree_on_samples(group(), batches,

@@ -149,6 +149,9 @@ class Step {
   void add_to(checkpoint::Manager& checkpoints) const;
   /// What of that there is; see nn::ReplicatedModule::keeps_beside.
   nn::ReplicatedModule::Beside keeps_beside() const { return replica_.keeps_beside(); }
+  /// A parameter that the optimizer has and the module has not, such as another wrapper's: by its
+  /// name there, or its shape. Empty if there is none. `add_to` adds no such value.
+  std::string parameter_beside_module() const;
   /// Why the last step ran eagerly though it was to be captured; empty if it did not.
   const std::string& fallback_reason() const noexcept { return graph_.fallback_reason(); }
 
