@@ -48,7 +48,7 @@ def on_both_devices(suite):
 
 
 ALL = [
-    Recipe("elementwise_op", 4, [
+    Recipe("elementwise_op", 5, [
         ("test_contract", on_both_devices("UnaryContract")),
         ("test_autograd", ["*UnaryGradients*/softsign", "ElementwiseGradientsOnGpu.OfEveryUnary*"]),
         ("test_random", ["*RandomUnary.Agrees*cpu*", "*RandomUnary.Agrees*cuda*"]),

@@ -11,6 +11,7 @@
 #include "lockstep/autograd/gradient_memory.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/place.hpp"
+#include "lockstep/autograd/record.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/observe/trace_range.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -31,8 +32,9 @@ constexpr std::uint32_t done = ~std::uint32_t{0};
 
 }  // namespace
 
-Engine::Engine(bool retain_graph, EdgesOfNodes* edges)
+Engine::Engine(bool retain_graph, EdgesOfNodes* edges, bool create_graph)
     : retain_graph_(retain_graph),
+      create_graph_(create_graph),
       edges_(edges),
       run_(++runs),
       outer_(std::exchange(running, this)) {}
@@ -48,11 +50,11 @@ Engine::~Engine() {
 }
 
 void Engine::run(std::span<const Tensor> roots, std::span<const Tensor> gradients,
-                 bool retain_graph, EdgesOfNodes* edges) {
-  const NoGradGuard no_recording;
+                 bool retain_graph, EdgesOfNodes* edges, bool create_graph) {
+  const GradModeGuard recording(create_graph);
   // The dtypes of a backward are those of its forward.
   const AutocastModeGuard no_autocast;
-  Engine engine(retain_graph, edges);
+  Engine engine(retain_graph, edges, create_graph);
   engine.count_edges(roots);
   try {
     for (const GraphTag tag : engine.tags_) begin_backward_through(tag);
@@ -171,10 +173,12 @@ void Engine::count_edges(std::span<const Tensor> roots) {
     }
     LOCKSTEP_CHECK(!node.released_, InvalidArgument, "backward through ", node.name(),
                    " a second time: what it saved was freed by the first; pass retain_graph = true "
-                   "there, or run the forward again");
+                   "there (create_graph where its gradients are part of this loss), or run the "
+                   "forward again");
     if (outer_) [[unlikely]]
       keep_for_outer(node);
-    if (node.tag_ != last_tag) {
+    // One with edges of its own reaches no parameter: whoever waits for those is not told.
+    if (node.tag_ != last_tag && !edges_) {
       last_tag = node.tag_;
       if (std::ranges::find(tags_, last_tag) == tags_.end()) {
         check_open(last_tag);
@@ -216,6 +220,8 @@ void Engine::process(Node& node) {
     const TraceRange range(node.name(), TracePhase::backward);
     const PlaceGuard place(node.place());
     running_node_ = &node;
+    if (create_graph_) [[unlikely]]
+      check_differentiable(node);
     InputGradients inputs(*this, node);
     node.backward(inputs);
     running_node_ = nullptr;
@@ -243,16 +249,27 @@ void Engine::deliver(Edge& edge, Tensor gradient) {
     if (node.is_leaf()) {
       static_cast<LeafNode&>(node).accumulate(std::move(gradient));
     } else {
-      Tensor& slot = node.gradients()[edge.output];
-      if (!slot.defined())
-        slot = std::move(gradient);
-      else if (InputGradients::is_exclusive(slot))
-        slot.add_(gradient);
-      else
-        slot = add(slot, gradient);
+      add_up(node.gradients()[edge.output], std::move(gradient));
     }
   }
   arrive(node);
+}
+
+/// Adds a contribution to what waits for a node.
+void Engine::add_up(Tensor& slot, Tensor gradient) const {
+  if (!slot.defined())
+    slot = std::move(gradient);
+  else if (!create_graph_ && InputGradients::is_exclusive(slot))
+    slot.add_(gradient);
+  else
+    slot = add(slot, gradient);
+}
+
+void Engine::check_differentiable(const Node& node) const {
+  LOCKSTEP_CHECK(node.is_differentiable(), Unsupported, "autograd::grad: the gradient of ",
+                 node.name(),
+                 " cannot be differentiated, so create_graph cannot be had through it; compute it "
+                 "from other ops, or leave it out of what is differentiated twice");
 }
 
 void Engine::arrive(Node& node) {
@@ -274,6 +291,58 @@ void Engine::arrive(Node& node) {
 bool InputGradients::is_exclusive(const Tensor& tensor) {
   return is_sole_owner(tensor) && (tensor.is_contiguous() || tensor.is_channels_last());
 }
+
+namespace {
+
+/// The array of `value`, as output `output` of a node.
+Tensor in_graph(const Tensor& value, IntrusivePtr<Node> node, std::uint32_t output) {
+  Tensor placed = value.detach();
+  placed.impl().node = std::move(node);
+  placed.impl().output_index = output;
+  return placed;
+}
+
+}  // namespace
+
+Tensor InputGradients::operand(std::size_t i, const SavedTensor& saved) const {
+  (void)edge(i);                        // there is one
+  const Edge& made = node_.edges()[i];  // not of this run, which may lead elsewhere
+  const Tensor& value = saved.get();
+  if (!value.defined()) return value;
+  if (!made.node) return value.detach();
+  const Shape shape = made.node->output_shape(made.output).get();
+  const Tensor shaped = no_grad([&] { return value.detach().reshape(shape); });
+  if (value.dtype() == made.dtype) return in_graph(shaped, made.node, made.output);
+  // Mixed precision converted it, and its gradient is converted back.
+  return detail::attach(
+      "to", shaped,
+      Differentiable{[](const Tensor& dy, InputGradients& inputs) { inputs.set(0, dy); }}, [&] {
+        return std::array{Edge{made.node, made.output, made.dtype}};
+      });
+}
+
+Tensor InputGradients::result(const SavedTensor& saved, std::size_t output) const {
+  return in_graph(saved.get(), IntrusivePtr<Node>(&node_), static_cast<std::uint32_t>(output));
+}
+
+namespace {
+
+/// A gradient is linear in that of the result: it has its graph, if there is one.
+void check_recorded(Node& node, const Tensor& gradient) {
+  LOCKSTEP_CHECK(
+      gradient.requires_grad() || std::ranges::none_of(node.gradients(), &Tensor::requires_grad),
+      Unsupported, "backward of ", node.name(),
+      ": it is Differentiable, but its gradient is not recorded; compute it by ops, from the "
+      "gradient that it is given and from operand() and result(), where creates_graph()");
+}
+
+[[noreturn]] void refuse_in_place(const Node& node) {
+  LOCKSTEP_THROW(Unsupported, "backward of ", node.name(),
+                 ": it is Differentiable, but writes a gradient in place, which is not recorded; "
+                 "hand over what ops compute by set(), where creates_graph()");
+}
+
+}  // namespace
 
 void InputGradients::throw_no_operand(std::size_t i) const {
   LOCKSTEP_THROW(InvalidArgument, "backward of ", Engine::running_op(), ": there is no operand ", i,
@@ -304,6 +373,8 @@ void InputGradients::set(std::size_t i, Tensor gradient) {
   if (!wanted(i) || !gradient.defined()) return;
   check_first(i);
   check_shape(i, gradient.shape());
+  if (creates_graph()) [[unlikely]]
+    check_recorded(node_, gradient);
   engine_.deliver(edges_[i], std::move(gradient));
 }
 
@@ -312,6 +383,7 @@ Tensor InputGradients::fresh(const Shape& shape, TensorOptions options) {
 }
 
 GradientTarget InputGradients::target_of(std::size_t i, const Shape& shape, TensorOptions options) {
+  if (creates_graph()) refuse_in_place(node_);
   check_first(i);
   check_shape(i, shape);
   Node& node = *edges_[i].node;
@@ -324,6 +396,7 @@ GradientTarget InputGradients::target_of(std::size_t i, const Shape& shape, Tens
 }
 
 GradientTarget InputGradients::target_like(std::size_t i, const Tensor& like) {
+  if (creates_graph()) refuse_in_place(node_);
   check_first(i);
   check_shape(i, like.shape());
   const Edge& edge = edges_[i];

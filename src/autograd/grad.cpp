@@ -7,28 +7,80 @@
 #include <utility>
 
 #include "autograd/ops/common.hpp"
+#include "autograd/partial_gradients.hpp"
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/node.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::autograd {
 namespace {
 
+/// The end of a backward that is recorded: what has arrived there, with its graph, where a leaf
+/// would add to an array.
+class Collector final : public Node {
+ public:
+  explicit Collector(const Tensor& tensor) : Node("grad"), shape_(tensor.shape()) {
+    set_output_shapes(&shape_);
+  }
+  std::span<Edge> edges() noexcept override { return {}; }
+  std::span<Tensor> gradients() noexcept override { return {&arriving_, 1}; }
+  void backward(InputGradients&) override { add(arriving_); }
+  void release() noexcept override {}
+  bool is_differentiable() const noexcept override { return true; }
+
+  /// The gradient; one without a graph is an array of its own.
+  Tensor take() {
+    Tensor whole = std::exchange(gradient_, Tensor());
+    return !whole.defined() || whole.requires_grad() ? whole : whole.clone();
+  }
+  void add(const Tensor& gradient) {
+    gradient_ = gradient_.defined() ? lockstep::add(gradient_, gradient) : gradient;
+  }
+
+ private:
+  OutputShape shape_;
+  Tensor arriving_, gradient_;
+};
+
+/// How a part of a graph is run through.
+struct Run {
+  bool retain_graph = false, create_graph = false;
+  bool ends_at_inputs = false;  // no input is seen through another
+};
+
 /// A tensor whose gradient is asked for.
 struct Input {
-  explicit Input(const Tensor& tensor)
-      : node(node_of(tensor)),
-        output(node->is_leaf() ? 0 : tensor.impl().output_index),
-        collected(make_intrusive<LeafNode>(tensor)) {}
+  Input(const Tensor& tensor, const Run& run)
+      : node(node_of(tensor)), output(node->is_leaf() ? 0 : tensor.impl().output_index) {
+    if (run.create_graph)
+      recorded = make_intrusive<Collector>(tensor);
+    else
+      collected = make_intrusive<LeafNode>(tensor);
+  }
+  /// What stands in the place of the node where backward ends there.
+  IntrusivePtr<Node> end() const {
+    return recorded ? IntrusivePtr<Node>(recorded) : IntrusivePtr<Node>(collected);
+  }
+  void add(const Tensor& gradient) const {
+    recorded ? recorded->add(gradient) : collected->accumulate(gradient.clone());
+  }
+  Tensor take() const {
+    if (recorded) return recorded->take();
+    Tensor gradient = collected->gradient();
+    collected->clear_gradient();
+    return gradient;
+  }
 
   IntrusivePtr<Node> node;
   std::uint32_t output;
-  bool is_used = false;               // some output depends on it
-  IntrusivePtr<LeafNode> collected;   // in the place of the node, where backward ends there
+  bool is_used = false;              // some output depends on it
+  IntrusivePtr<LeafNode> collected;  // one of these two
+  IntrusivePtr<Collector> recorded;
   Tensor passed;                      // the gradient, where backward goes on through the node
   std::optional<std::uint64_t> hook;  // that sees it
 };
@@ -36,14 +88,15 @@ struct Input {
 /// The part of a graph between outputs and inputs.
 class Between {
  public:
-  Between(std::span<const Tensor> outputs, std::span<const Tensor> inputs) {
+  Between(std::span<const Tensor> outputs, std::span<const Tensor> inputs, const Run& run)
+      : run_(run) {
     for (const Tensor& input : inputs)
       if (!find(input)) {
         numbers_.emplace(node_of(input).get(), inputs_.size());
-        inputs_.emplace_back(input);
+        inputs_.emplace_back(input, run);
       }
     for (const Tensor& output : outputs) {
-      visit(*node_of(output));
+      if (!is_end(*node_of(output))) visit(*node_of(output));
       if (Input* const input = find(output)) input->is_used = true;
     }
   }
@@ -57,7 +110,7 @@ class Between {
   bool is_used(const Tensor& input) { return find(input)->is_used; }
 
   /// Propagates the gradients of the outputs.
-  void run(std::span<const Tensor> outputs, std::span<const Tensor> gradients, bool retain_graph) {
+  void run(std::span<const Tensor> outputs, std::span<const Tensor> gradients) {
     EdgesOfNodes edges = cut();
     std::vector<Tensor> roots, seeds;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -65,19 +118,18 @@ class Between {
         roots.push_back(outputs[i]);
         seeds.push_back(gradients[i]);
       } else if (Input* const input = find(outputs[i])) {
-        input->collected->accumulate(gradients[i].clone());
+        input->add(gradients[i]);
       }
     }
-    if (!roots.empty()) Engine::run(roots, seeds, retain_graph, &edges);
+    if (!roots.empty()) Engine::run(roots, seeds, run_.retain_graph, &edges, run_.create_graph);
   }
 
   /// What has arrived at an input, once its hooks have seen it.
   Tensor gradient_of(const Tensor& tensor) {
     Input& input = *find(tensor);
     if (input.passed.defined()) return input.passed;
-    const Tensor collected = input.collected->gradient();
+    const Tensor collected = input.take();
     if (!collected.defined()) return {};
-    input.collected->clear_gradient();
     std::vector<Tensor> outputs(std::max<std::size_t>(input.node->gradients().size(), 1));
     outputs[input.output] = collected;
     if (input.node->hooks()) input.node->hooks()->run(outputs);
@@ -94,7 +146,8 @@ class Between {
     return nullptr;
   }
   Input* find(const Tensor& tensor) { return find(*node_of(tensor), tensor.impl().output_index); }
-  bool leads_to_input(Node& node) const { return leads_.at(&node); }
+  bool is_end(const Node& node) const { return run_.ends_at_inputs && numbers_.contains(&node); }
+  bool leads_to_input(Node& node) const { return !is_end(node) && leads_.at(&node); }
 
   /// Finds out of all that a node reaches whether it leads to inputs: operands first.
   void visit(Node& root) {
@@ -111,7 +164,8 @@ class Between {
       auto& [node, next] = stack.back();
       const std::span<Edge> edges = node->edges();
       if (next < edges.size()) {
-        if (Node* const operand = edges[next++].node.get()) open(*operand);
+        if (Node* const operand = edges[next++].node.get(); operand && !is_end(*operand))
+          open(*operand);
         continue;
       }
       bool& leads = leads_.at(node);
@@ -132,17 +186,18 @@ class Between {
     for (const auto& [node, leads] : leads_) {
       if (!leads) continue;
       LOCKSTEP_CHECK(
-          node->tag() == 0, InvalidArgument,
+          node->tag() == 0 || run_.retain_graph, InvalidArgument,
           "autograd::grad through a forward of a DistributedDataParallel, whose backward "
-          "is to reach all parameters, on all ranks; call its module() instead (of one "
-          "with zero_stage 3 while whole_parameters() are held), or use backward()");
+          "is to reach all parameters, on all ranks; give retain_graph or create_graph, which "
+          "leave that backward to come, or call its module() (of one with zero_stage 3 while "
+          "whole_parameters() are held), or use backward()");
       const std::span<Edge> own = node->edges();
       std::vector<Edge>& edges = part[node];
       edges.assign(own.begin(), own.end());
       for (Edge& edge : edges) {
         if (!edge.node || leads_to_input(*edge.node)) continue;
         Input* const input = find(*edge.node, edge.output);
-        edge.node = input ? IntrusivePtr<Node>(input->collected) : IntrusivePtr<Node>();
+        edge.node = input ? input->end() : IntrusivePtr<Node>();
         edge.output = 0;
       }
     }
@@ -155,6 +210,7 @@ class Between {
     return part;
   }
 
+  const Run run_;
   std::vector<Input> inputs_;
   std::unordered_multimap<const Node*, std::size_t> numbers_;  // of inputs, by their nodes
   std::unordered_map<Node*, bool> leads_;                      // of all nodes that outputs reach
@@ -192,19 +248,18 @@ std::vector<Tensor> seeds_of(std::span<const Tensor> outputs, const std::vector<
 
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          const GradOptions& options) {
-  LOCKSTEP_CHECK(!options.create_graph, Unsupported,
-                 "autograd::grad: there are no second derivatives, so create_graph cannot be had; "
-                 "a penalty on a gradient would be a constant");
   for (std::size_t i = 0; i < outputs.size(); ++i) check_recorded(outputs[i], "output", i);
   for (std::size_t i = 0; i < inputs.size(); ++i) check_recorded(inputs[i], "input", i);
-  const NoGradGuard no_recording;
+  const GradModeGuard recording(options.create_graph);
   const std::vector<Tensor> seeds = seeds_of(outputs, options.grad_outputs);
-  Between part(outputs, inputs);
+  Between part(outputs, inputs,
+               {.retain_graph = options.retain_graph || options.create_graph,
+                .create_graph = options.create_graph});
   for (std::size_t i = 0; i < inputs.size(); ++i)
     LOCKSTEP_CHECK(options.allow_unused || part.is_used(inputs[i]), InvalidArgument,
                    "autograd::grad: no output depends on input ", i, " of shape ",
                    inputs[i].shape(), "; leave it out, or set allow_unused");
-  part.run(outputs, seeds, options.retain_graph);
+  part.run(outputs, seeds);
   const AutocastModeGuard no_autocast;  // hooks of inputs run as in a backward
   std::vector<Tensor> gradients;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -213,6 +268,16 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
                    "autograd::grad: ops that use input ", i, " of shape ", inputs[i].shape(),
                    " pass it no gradient; leave it out, or set allow_unused");
   }
+  return gradients;
+}
+
+std::vector<Tensor> partial_gradients(std::span<const Tensor> outputs,
+                                      std::span<const Tensor> inputs, std::span<const Tensor> dys) {
+  Between part(outputs, inputs,
+               {.retain_graph = true, .create_graph = true, .ends_at_inputs = true});
+  part.run(outputs, dys);
+  std::vector<Tensor> gradients;
+  for (const Tensor& input : inputs) gradients.push_back(part.gradient_of(input));
   return gradients;
 }
 

@@ -130,6 +130,10 @@ const Tensor& Recomputation::value_of(const Tensor& placeholder) {
 
 const Tensor& Recomputation::value(std::size_t index) {
   if (index < values_.size() && values_[index].get().defined()) return values_[index].get();
+  LOCKSTEP_CHECK(running_ || thread_modes.recomputation != this, InvalidArgument,
+                 "autograd::grad inside a part of a forward that runs again in backward (see "
+                 "nn::checkpoint): what its ops save is there only then; take the gradient outside "
+                 "of that part, or leave the part out");
   LOCKSTEP_CHECK(!running_, InvalidArgument, "backward of ", Engine::running_op(),
                  ": the part of the forward that runs again for it asks for what it computes");
   run();

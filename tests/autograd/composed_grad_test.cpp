@@ -147,6 +147,10 @@ TEST_P(ComposedGradients, MatchDifferences) {
   expect_gradients(GetParam().op, GetParam().inputs());
 }
 
+TEST_P(ComposedGradients, OfGradientsMatchDifferences) {
+  testing::expect_second_gradients(GetParam().op, GetParam().inputs());
+}
+
 TEST_P(ComposedGradients, LeaveNothingAlive) { expect_no_leak(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Activations, ComposedGradients, ::testing::ValuesIn(activations()),

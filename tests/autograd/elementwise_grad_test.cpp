@@ -59,6 +59,10 @@ class UnaryLine {
         },
         {input({3, 1})});
   }
+  void match_differences_of_gradients() const {
+    testing::expect_second_gradients([&](const Tensors& in) { return call(op_, in[0]); },
+                                     {input({3, 5})});
+  }
   void take_empty_tensors_and_scalars() const {
     testing::expect_gradients([&](const Tensors& in) { return call(op_, in[0]); }, {input({})});
     const Tensor nothing = empty({2, 0}, {DType::f64, device_}).set_requires_grad();
@@ -86,6 +90,7 @@ class UnaryGradients : public ::testing::TestWithParam<OpTraits> {
 
 TEST_P(UnaryGradients, MatchDifferences) { line.match_differences(); }
 TEST_P(UnaryGradients, MatchDifferencesOverViews) { line.match_differences_over_views(); }
+TEST_P(UnaryGradients, OfGradientsMatchDifferences) { line.match_differences_of_gradients(); }
 TEST_P(UnaryGradients, TakeEmptyTensorsAndScalars) { line.take_empty_tensors_and_scalars(); }
 TEST_P(UnaryGradients, LeaveNothingAlive) { line.leave_nothing_alive(); }
 
@@ -111,6 +116,10 @@ class BinaryLine {
         },
         {input({3, 4}), input({4, 6})});
   }
+  void match_differences_of_gradients(const Shape& a, const Shape& b) const {
+    testing::expect_second_gradients([&](const Tensors& in) { return call(op_, in[0], in[1]); },
+                                     {input(a), input(b)});
+  }
 
  private:
   const OpTraits& line_;
@@ -129,6 +138,10 @@ TEST_P(BinaryGradients, MatchDifferencesOverARow) { check({4, 5}, {5}); }
 TEST_P(BinaryGradients, MatchDifferencesOverAColumn) { check({4, 5}, {4, 1}); }
 TEST_P(BinaryGradients, MatchDifferencesWhereBothAreRepeated) { check({3, 1, 5}, {2, 1}); }
 TEST_P(BinaryGradients, MatchDifferencesOverAScalar) { check({}, {2, 3}); }
+TEST_P(BinaryGradients, OfGradientsMatchDifferences) {
+  line.match_differences_of_gradients({3, 5}, {3, 5});
+  line.match_differences_of_gradients({3, 1, 5}, {2, 1});
+}
 TEST_P(BinaryGradients, MatchDifferencesOverViews) { line.match_differences_over_views(); }
 
 INSTANTIATE_TEST_SUITE_P(OpsDef, BinaryGradients, ::testing::ValuesIn(binary_ops), op_name);

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "lockstep/autograd/grad.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/core/random.hpp"
 #include "lockstep/memory/allocator.hpp"
@@ -96,6 +98,39 @@ inline void expect_no_leak(const GradCase& each, Device device = cpu) {
   EXPECT_EQ(live_bytes(device), before) << "after a backward that retained the graph";
 }
 
+/// The gradients of the gradients of a case, of one of the output that depends on it.
+inline Tensors second_gradients(const GradCase& each, const Tensors& inputs) {
+  Tensors leaves;
+  for (const Tensor& input : inputs)
+    if (input.dtype() == DType::f64) leaves.push_back(Tensor(input).set_requires_grad());
+  const Tensor y = each.op(inputs);
+  const Tensor seed = y * 0.5 + arange(y.numel(), y.options()).reshape(y.shape()) + 1.0;
+  Tensor total = zeros({}, y.options());
+  for (const Tensor& part : autograd::grad(
+           {y}, leaves, {.grad_outputs = {seed}, .allow_unused = true, .create_graph = true}))
+    if (part.defined()) total = total + sum(square(part));
+  return autograd::grad({total}, leaves, {.allow_unused = true});
+}
+
+/// Fails the running test unless a GPU's second derivatives are the CPU's.
+inline void expect_second_gradients_of_cpu(const GradCase& each, Device device) {
+  const Tensors inputs = each.inputs();
+  Tensors expected, actual;
+  try {
+    expected = second_gradients(each, inputs);
+  } catch (const Unsupported&) {
+    EXPECT_THROW(second_gradients(each, on_device(inputs, device)), Unsupported);
+    return;
+  }
+  actual = second_gradients(each, on_device(inputs, device));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(actual[i].defined(), expected[i].defined());
+    if (!expected[i].defined()) continue;
+    const double scale = std::max(1.0, amax(abs(expected[i])).item());
+    EXPECT_LT(amax(abs(actual[i].to(cpu) - expected[i])).item(), 1e-9 * scale) << "input " << i;
+  }
+}
+
 /// Runs all cases on the GPU: against differences there, and without leaving anything alive.
 class GradCasesOnGpu : public testing::OnGpu {
  protected:
@@ -104,6 +139,7 @@ class GradCasesOnGpu : public testing::OnGpu {
       SCOPED_TRACE(each.name);
       testing::expect_gradients(each.op, on_device(each.inputs(), device));
       expect_no_leak(each, device);
+      expect_second_gradients_of_cpu(each, device);
     }
   }
 };

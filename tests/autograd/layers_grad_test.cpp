@@ -231,6 +231,9 @@ std::vector<GradCase> convolutions() {
       {"conv2d_dilated", convolution({.padding = 2, .dilation = 2}), shapes(small)},
       {"conv2d_grouped", convolution({.padding = 1, .groups = 2}),
        shapes({{2, 4, 3, 3}, {4, 2, 3, 3}, {4}})},
+      {"conv2d_of_images_like_weights",
+       [](const Tensors& in) { return conv2d(in[0].channels_last(), in[1]); },
+       shapes({{2, 3, 2, 2}, {2, 3, 2, 2}})},
       {"conv2d_channels_last",
        [](const Tensors& in) {
          return conv2d(in[0].channels_last(), in[1].channels_last(), in[2], {.padding = 1});
@@ -393,6 +396,10 @@ TEST_P(LayerGradients, MatchDifferences) {
   testing::expect_gradients(GetParam().op, GetParam().inputs());
 }
 
+TEST_P(LayerGradients, OfGradientsMatchDifferences) {
+  testing::expect_second_gradients(GetParam().op, GetParam().inputs());
+}
+
 TEST_P(LayerGradients, LeaveNothingAlive) { expect_no_leak(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Norm, LayerGradients, ::testing::ValuesIn(norms()), case_name);
@@ -448,6 +455,14 @@ TEST_F(LayerGradientsOnGpu, OfNormsComeOnSeveralStreamsAtOnce) {
 TEST_F(LayerGradientsOnGpu, OfAttentionMatchDifferences) {
   check(rotary_embeddings());
   check(attentions());
+}
+TEST_F(LayerGradientsOnGpu, OfAttentionToValuesWithoutWidthAreZero) {
+  const TensorOptions on_gpu{DType::f32, device};
+  Tensor q = rand({2, 2, 3, 4}, on_gpu).set_requires_grad(), k = rand({2, 2, 3, 4}, on_gpu);
+  k.set_requires_grad();
+  const Tensor v = empty({2, 2, 3, 0}, on_gpu).set_requires_grad();
+  sum(scaled_dot_product_attention(q, k, v)).backward();
+  for (const Tensor& each : {q, k}) EXPECT_EQ(amax(abs(each.grad())).item(), 0.0);
 }
 TEST_F(LayerGradientsOnGpu, OfConvolutionMatchDifferences) { check(convolutions()); }
 TEST_F(LayerGradientsOnGpu, OfOtherConvolutionsMatchDifferences) { check(other_convolutions()); }

@@ -183,6 +183,10 @@ TEST_P(LossGradients, MatchDifferences) {
   testing::expect_gradients(GetParam().op, GetParam().inputs());
 }
 
+TEST_P(LossGradients, OfGradientsMatchDifferences) {
+  testing::expect_second_gradients(GetParam().op, GetParam().inputs());
+}
+
 TEST_P(LossGradients, LeaveNothingAlive) { expect_no_leak(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Softmax, LossGradients, ::testing::ValuesIn(softmaxes()), case_name);

@@ -307,6 +307,10 @@ TEST_P(Gradients, MatchDifferences) {
   testing::expect_gradients(GetParam().op, GetParam().inputs());
 }
 
+TEST_P(Gradients, OfGradientsMatchDifferences) {
+  testing::expect_second_gradients(GetParam().op, GetParam().inputs());
+}
+
 TEST_P(Gradients, LeaveNothingAlive) { expect_no_leak(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Reduce, Gradients, ::testing::ValuesIn(reductions()), case_name);

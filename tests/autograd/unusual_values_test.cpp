@@ -107,5 +107,50 @@ TEST(UnusualValues, IntegersAreComparedWithNumbersWithoutACopy) {
   }
 }
 
+// The mean is rounded there by as much as the values differ.
+TEST(UnusualValues, SpreadsAreThoseOfValuesFarFromZero) {
+  Generator generator(3);
+  const Tensor near = randn({100, 40}, {.dtype = DType::f64}, generator);
+  for (const double offset : {1e4, 1e6}) {
+    const Tensor x = (near + offset).to(DType::f32);
+    for (const int dim : {0, 1}) {
+      const Tensor expected = var(x.to(DType::f64), dim);
+      const Tensor error = abs(var(x, dim).to(DType::f64) / expected - 1.0);
+      EXPECT_LT(amax(error).item(), 2e-6) << offset << ' ' << dim;
+    }
+  }
+  EXPECT_EQ(std(full({1000}, 0.1)).item(), 0.0);
+}
+
+TEST(UnusualValues, ExtentsThatNoImageHasAreRefused) {
+  constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
+  const Tensor image = ones({1, 2, 5, 4}), sequence = ones({1, 4, 9}), kernel = ones({1, 2, 4, 2});
+  EXPECT_THROW(conv2d(image, kernel, {}, {.stride = {huge, 3}}), InvalidArgument);
+  EXPECT_THROW(conv2d(image, kernel, {}, {.padding = {huge, 3}}), InvalidArgument);
+  EXPECT_THROW(conv1d(sequence, ones({2, 4, 2}), {}, {.padding = huge}), InvalidArgument);
+  EXPECT_THROW(conv_transpose1d(sequence, ones({4, 2, 2}), {}, {.padding = huge}), InvalidArgument);
+  for (const bool ceil : {false, true}) {
+    EXPECT_THROW(
+        max_pool1d(sequence, {.kernel = 1, .stride = 2, .padding = huge, .ceil_mode = ceil}),
+        InvalidArgument);
+    EXPECT_THROW(avg_pool2d(image, {.kernel = huge, .ceil_mode = ceil}), InvalidArgument);
+  }
+  for (const std::int64_t factor : {std::int64_t{1} << 32, std::int64_t{1} << 40})
+    EXPECT_THROW(pixel_shuffle(image, factor), InvalidArgument);
+}
+
+// What stands there may be anything, as where images were made larger.
+TEST(UnusualValues, IgnoredPixelsAndWeightsOfClassesGetNoGradient) {
+  const Tensor x = full({1, 2, 1, 3}, nan).set_requires_grad();
+  no_grad([&] { x.detach().slice(3, 0, 1).fill_(0.5); });
+  const Tensor weight = tensor<float>({1.0F, 2.0F}).set_requires_grad();
+  const Tensor target = tensor<std::int64_t>({1, -100, -100}).reshape({1, 1, 3});
+  cross_entropy(x, target, {.weight = weight}).backward();
+  const Tensor slope = x.grad();
+  EXPECT_THAT(slope.slice(3, 1, 3).reshape({4}).to_vector<float>(), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(slope.slice(3, 0, 1).reshape({2}).to_vector<float>(), ElementsAre(0.5F, -0.5F));
+  EXPECT_FALSE(weight.grad().defined());
+}
+
 }  // namespace
 }  // namespace lockstep

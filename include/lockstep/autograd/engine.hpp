@@ -12,6 +12,7 @@
 
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/node.hpp"
+#include "lockstep/autograd/saved_tensor.hpp"
 
 /// @file
 /// The backward pass.
@@ -150,6 +151,14 @@ class InputGradients {
   /// The gradient of the op's result in another dtype: what came with it, or converted.
   Tensor converted(const Tensor& dy, DType dtype) const;
 
+  /// True if this backward is recorded, for derivatives of its gradients (see Differentiable).
+  bool creates_graph() const noexcept;
+  /// Operand `i` with its place in the graph, in the dtype and with the values that the op saved of
+  /// it; an undefined one stays so. @param saved of as many elements as the operand has
+  Tensor operand(std::size_t i, const SavedTensor& saved) const;
+  /// The op's result with its place in the graph. @param saved by SavedTensor::of_result
+  Tensor result(const SavedTensor& saved, std::size_t output = 0) const;
+
  private:
   friend class Engine;
   const Edge& edge(std::size_t i) const {
@@ -179,7 +188,7 @@ class InputGradients {
     Tensor written;
   };
   Engine& engine_;
-  const Node& node_;
+  Node& node_;
   std::span<Edge> edges_;
   std::array<Sums, 2> sums_ = {};
 };
@@ -197,9 +206,11 @@ class Engine {
   /// reached them before, and the nodes hold no gradients. The error of an op says in which layer
   /// it was recorded ("in blocks.3.fc1: ..."), while that is alive.
   /// @param edges where backward goes from some nodes, in the place of their own edges
-  /// @throws InvalidArgument if part of the graph was freed by an earlier backward.
+  /// @param create_graph whether backward is recorded itself; then `edges` must lead to no leaf
+  /// @throws InvalidArgument if part of the graph was freed by an earlier backward; Unsupported for
+  /// `create_graph` and an op whose backward cannot be recorded.
   static void run(std::span<const Tensor> roots, std::span<const Tensor> gradients,
-                  bool retain_graph, EdgesOfNodes* edges = nullptr);
+                  bool retain_graph, EdgesOfNodes* edges = nullptr, bool create_graph = false);
 
   /// Calls `completed` at the end of the backward that runs on this thread, after the last leaf. If
   /// that backward throws, or a callback before this one, calls `failed` instead, while the
@@ -258,7 +269,7 @@ class Engine {
     ColumnSums sums;
   };
 
-  Engine(bool retain_graph, EdgesOfNodes* edges);
+  Engine(bool retain_graph, EdgesOfNodes* edges, bool create_graph);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
   ~Engine();
@@ -269,6 +280,8 @@ class Engine {
     return others == edges_->end() ? node.edges() : std::span<Edge>(others->second);
   }
   void count_edges(std::span<const Tensor> roots);
+  void check_differentiable(const Node& node) const;
+  void add_up(Tensor& slot, Tensor gradient) const;
   void keep_for_outer(Node& node);
   void finish();
   void propagate(std::span<const Tensor> roots, std::span<const Tensor> gradients);
@@ -280,7 +293,7 @@ class Engine {
   void arrive(Node& node);
   void drop_byproducts(const Node& node);
 
-  bool retain_graph_;
+  bool retain_graph_, create_graph_;
   EdgesOfNodes* edges_;  // of this backward alone
   std::uint64_t run_;
   Engine* outer_;             // the backward in which this one runs
@@ -297,5 +310,8 @@ class Engine {
 /// Of a node that the engine runs.
 inline InputGradients::InputGradients(Engine& engine, Node& node)
     : engine_(engine), node_(node), edges_(engine.edges_of(node)) {}
+
+/// As the engine does.
+inline bool InputGradients::creates_graph() const noexcept { return engine_.create_graph_; }
 
 }  // namespace lockstep::autograd

@@ -16,7 +16,7 @@ struct GradOptions {
   std::vector<Tensor> grad_outputs = {};
   bool retain_graph = false;  ///< keep what backward needs, for another one
   bool allow_unused = false;  ///< an input that no output depends on gets an undefined gradient
-  bool create_graph = false;  ///< true is refused: see below
+  bool create_graph = false;  ///< record the gradients, for derivatives of them; keeps the graph
 };
 
 /// The gradients of the sum of `outputs` with respect to each of `inputs`, leaves or computed
@@ -25,12 +25,19 @@ struct GradOptions {
 ///
 ///     const Tensor direction = autograd::grad(loss, {image})[0].sign();
 ///
-/// Results are not recorded: there are no second derivatives, and in a loss, as a penalty on a
-/// gradient, they are constants.
+/// With `create_graph` results are recorded themselves: a loss may hold them, as a penalty on a
+/// gradient or a differential equation does, and derivatives of any order follow. Without it they
+/// are constants.
+///
+///     const Tensor slope = autograd::grad(critic(x).sum(), {x}, {.create_graph = true})[0];
+///     (loss + 10 * square(norm(slope, {1}) - 1).mean()).backward();
+///
 /// @throws InvalidArgument for an output or input that requires no gradient, for one that is not
-/// used, unless allowed, for grad_outputs that do not fit, and for a graph that goes through a
-/// DistributedDataParallel, whose backward is to reach all parameters: call its module instead;
-/// Unsupported for `create_graph`.
+/// used, unless allowed, for grad_outputs that do not fit, and, without `create_graph`, for a graph
+/// that goes through a DistributedDataParallel, whose backward is to reach all parameters: call its
+/// module instead; Unsupported for `create_graph` through an op whose gradient cannot be
+/// differentiated (linear_cross_entropy, SyncBatchNorm, collectives, and ops of one's own that are
+/// not `Differentiable`).
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          const GradOptions& options = {});
 /// The same of lists.

@@ -43,4 +43,10 @@ struct GradCheckResult {
 GradCheckResult grad_check(const GradCheckFunction& function, std::vector<Tensor> inputs,
                            GradCheckOptions options = {});
 
+/// The same for second derivatives: compares the backward of the gradients, those of all f64 inputs
+/// by a gradient of the output that counts as the last input, with central differences of them.
+/// @throws as grad_check; Unsupported for an op whose gradient cannot be differentiated.
+GradCheckResult grad_grad_check(const GradCheckFunction& function, std::vector<Tensor> inputs,
+                                GradCheckOptions options = {});
+
 }  // namespace lockstep

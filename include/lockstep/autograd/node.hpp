@@ -94,6 +94,8 @@ class Node : public RefCounted, public SlabAllocated {
   virtual bool sums_columns() const noexcept { return false; }
   /// True if backward makes use of InputGradients::column_sums.
   virtual bool uses_column_sums() const noexcept { return false; }
+  /// True if backward can be recorded itself; see Differentiable.
+  virtual bool is_differentiable() const noexcept { return false; }
   /// True for nodes that collect the gradient of a leaf.
   virtual bool is_leaf() const noexcept { return false; }
 

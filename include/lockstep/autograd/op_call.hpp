@@ -26,9 +26,10 @@
 ///       const Tensor& x = call[0];
 ///       Tensor y = ...;
 ///       if (!call.recording()) return y;
-///       return call.record(y, [x = SavedTensor(x)](const Tensor& dy, InputGradients& dx) {
-///         dx.set(0, dy * 3.0 * square(x.get()));
-///       });
+///       const auto backward = [x = SavedTensor(x)](const Tensor& dy, InputGradients& dx) {
+///         dx.set(0, dy * 3.0 * square(dx.operand(0, x)));
+///       };
+///       return call.record(y, Differentiable{backward});
 ///     }
 
 namespace lockstep::autograd {

@@ -27,6 +27,18 @@ bool recording(const Tensors&... operands) {
   return (operands.requires_grad() || ...) && grad_enabled();
 }
 
+/// A backward that can be recorded itself, for second derivatives: `record(y, Differentiable{f})`.
+/// Where InputGradients::creates_graph() says so, it computes with recorded ops alone, of the
+/// gradient it is given and what InputGradients::operand and InputGradients::result make of what it
+/// saved; and hands over what it has by `set`.
+template <class Backward>
+struct Differentiable : Backward {
+  static constexpr bool is_differentiable = true;
+};
+/// Of a callable.
+template <class Backward>
+Differentiable(Backward) -> Differentiable<Backward>;
+
 /// True if recording is on and at least one operand of a list requires a gradient.
 inline bool recording_any(std::span<const Tensor> operands) {
   if (!grad_enabled()) return false;
@@ -68,6 +80,9 @@ class OpNode final : public Node {
   }
   bool uses_column_sums() const noexcept override {
     return requires { Backward::uses_column_sums; };
+  }
+  bool is_differentiable() const noexcept override {
+    return requires { Backward::is_differentiable; };
   }
 
   void backward(InputGradients& inputs) override {

@@ -25,7 +25,8 @@ namespace lockstep::nn {
 /// numbers of the thread's generator and under the same autocast, and running statistics of batch
 /// norms move once. Gradients may be accumulated, parameters used several times, graphs retained,
 /// and calls nested; inside a DistributedDataParallel the buckets leave as they do without it. What
-/// comes again are the ops, and so also collectives among them.
+/// comes again are the ops, and so also collectives among them. `autograd::grad` inside the
+/// function is refused.
 ///
 /// Values stay from the first op of the part that backward asks for until the op that needs them
 /// has run; in a retained graph they stay with it. Without recording this is a call and no more.

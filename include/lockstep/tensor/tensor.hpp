@@ -138,7 +138,7 @@ class Tensor {
   /// Calls `hook(gradient)` in each backward that computes this tensor's gradient, once that is
   /// complete; what it returns, if anything, takes the gradient's place. A leaf's hook sees what
   /// this backward adds, before `grad()` and the reducer of data parallelism do. A hook that holds
-  /// this tensor keeps the graph alive. Recording is off while it runs.
+  /// this tensor keeps the graph alive. Recording is off while it runs, but for create_graph.
   /// @param hook takes `const Tensor&`, returns Tensor (undefined: keep the gradient) or nothing.
   /// @return to remove the hook by; it stays if the handle is dropped.
   /// @throws InvalidArgument if the tensor requires no gradient; backward throws it for a result

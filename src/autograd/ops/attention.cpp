@@ -8,6 +8,7 @@
 #include "autograd/ops/common.hpp"
 #include "autograd/ops/composed.hpp"
 #include "autograd/ops/heads.hpp"
+#include "autograd/ops/recorded.hpp"
 
 namespace lockstep {
 
@@ -89,6 +90,10 @@ struct Result {
 /// Writes the gradients of queries, keys and values.
 void attend_backward(const AttentionOperands& of, const Result& result,
                      const std::array<Tensor, 3>& gradients) {
+  if (result.dout.numel() == 0) {  // not all kernels write then
+    for (Tensor gradient : gradients) gradient.zero_();
+    return;
+  }
   backend_of(of.q).attention.backward({.dq = gradients[0].view(),
                                        .dk = gradients[1].view(),
                                        .dv = gradients[2].view(),
@@ -101,6 +106,11 @@ void attend_backward(const AttentionOperands& of, const Result& result,
                                        .mask = view_or_absent(of.mask),
                                        .options = of.options},
                                       stream_of(of.q));
+}
+
+/// What was asked for, of what kernels were given.
+AttentionOptions given(const kernels::AttentionOptions& options, const Tensor& mask) {
+  return {.mask = mask, .is_causal = options.causal, .scale = options.scale};
 }
 
 /// Heads of [N, T, features], which lie side by side.
@@ -152,26 +162,45 @@ Tensor scaled_dot_product_attention(const Tensor& q_in, const Tensor& k_in, cons
       empty_heads({of.q.size(0), of.q.size(1), of.q.size(2), of.v.size(3)}, of.q.options());
   const Tensor lse = attend(of, out);
   if (!call.recording()) return out;
-  return call.record(
-      out, [q = SavedTensor(of.q), k = SavedTensor(of.k), v = SavedTensor(of.v),
-            mask = SavedTensor(of.mask), options = of.options, out = SavedTensor::of_result(out),
-            lse = SavedTensor(lse)](const Tensor& dy, InputGradients& inputs) {
-        const AttentionOperands again{q.get(), k.get(), v.get(), mask.get(), options};
-        auto gradients = empty_gradients(again.q, again.k, again.v);
-        attend_backward(again, {out.get(), lse.get(), dense_last(dy)}, gradients);
-        for (std::size_t i = 3; i-- > 0;) inputs.set(i, std::move(gradients[i]));
-      });
+  const auto backward = [q = SavedTensor(of.q), k = SavedTensor(of.k), v = SavedTensor(of.v),
+                         mask = SavedTensor(of.mask), options = of.options,
+                         out = SavedTensor::of_result(out),
+                         lse = SavedTensor(lse)](const Tensor& dy, InputGradients& inputs) {
+    if (inputs.creates_graph())
+      return set_composed(inputs, dy,
+                          {inputs.operand(0, q), inputs.operand(1, k), inputs.operand(2, v)},
+                          [&](std::span<const Tensor> in) {
+                            return attend_by_scores(ops::scaled_dot_product_attention.name, in[0],
+                                                    in[1], in[2], given(options, mask.get()));
+                          });
+    const AttentionOperands again{q.get(), k.get(), v.get(), mask.get(), options};
+    auto gradients = empty_gradients(again.q, again.k, again.v);
+    attend_backward(again, {out.get(), lse.get(), dense_last(dy)}, gradients);
+    for (std::size_t i = 3; i-- > 0;) inputs.set(i, std::move(gradients[i]));
+  };
+  return call.record(out, Differentiable{backward});
 }
 
 namespace {
 
+/// Of attention to itself, from recorded ops.
+Tensor attend_to_self(const Tensor& packed, std::int64_t heads, const AttentionOptions& options) {
+  const auto [q, k, v] = split_packed(packed, heads);
+  const Tensor out = attend_by_scores(ops::self_attention.name, q, k, v, options);
+  return out.transpose(1, 2).reshape({q.size(0), q.size(2), packed.size(2) / 3});
+}
+
 struct SelfAttentionBackward {
-  static constexpr bool uses_column_sums = true;
+  static constexpr bool uses_column_sums = true, is_differentiable = true;
   std::int64_t heads;
   SavedTensor qkv, mask, out, lse;
   kernels::AttentionOptions options;
 
   void operator()(const Tensor& dy_in, InputGradients& inputs) const {
+    if (inputs.creates_graph())
+      return set_composed(inputs, dy_in, {inputs.operand(0, qkv)}, [&](std::span<const Tensor> in) {
+        return attend_to_self(in[0], heads, given(options, mask.get()));
+      });
     const Tensor& packed = qkv.get();
     const auto [q, k, v] = split_packed(packed, heads);
     const Tensor dy = dy_in.contiguous(), dqkv = empty(packed.shape(), packed.options());
@@ -198,9 +227,7 @@ Tensor self_attention(const Tensor& qkv_in, std::int64_t heads, const AttentionO
   if (needs_scores(options)) {
     const ComposedOp call(ops::self_attention, qkv_in);
     check_packed(qkv_in, heads);
-    const auto [q, k, v] = split_packed(call[0], heads);
-    const Tensor out = attend_by_scores(call.name(), q, k, v, options);
-    return out.transpose(1, 2).reshape({q.size(0), q.size(2), qkv_in.size(2) / 3});
+    return attend_to_self(call[0], heads, options);
   }
   const OpCall call(ops::self_attention, qkv_in);
   check_packed(qkv_in, heads);

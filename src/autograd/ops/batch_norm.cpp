@@ -1,5 +1,9 @@
 #include "autograd/ops/batch_norm_call.hpp"
 #include "autograd/ops/counted_batch_norm.hpp"
+#include "autograd/ops/recorded.hpp"
+#include "lockstep/autograd/ops/comparison.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/ops/reduce.hpp"
 #include "lockstep/autograd/recomputation.hpp"
 
 namespace lockstep {
@@ -9,6 +13,54 @@ LOCKSTEP_OP(batch_norm, floating, follow, own)
 namespace {
 
 using namespace autograd;
+
+/// What a batch norm makes of its operands, from recorded ops.
+struct ComposedBatchNorm {
+  Tensor mean, variance;  ///< undefined: those of the batch
+  Tensor passed;          ///< where ReLU, if the call ended with it, was not 0
+  double eps;
+
+  Tensor operator()(std::span<const Tensor> in) const {
+    const DType wide = statistics_dtype(in[0].dtype());
+    const Tensor x = in[0].to(wide);
+    Dims others{0};
+    Shape along = Dims::filled(x.dim(), 1);
+    along[1] = x.size(1);
+    for (int d = 2; d < x.dim(); ++d) others.push_back(d);
+    const auto channels = [&](const Tensor& each) { return each.to(wide).reshape(along); };
+    const Tensor centred = x - (mean.defined() ? channels(mean) : lockstep::mean(x, others, true));
+    const Tensor spread =
+        variance.defined() ? channels(variance) : lockstep::mean(square(centred), others, true);
+    Tensor y = centred * rsqrt(spread + eps);
+    if (in[1].defined()) y = y * channels(in[1]);
+    if (in[2].defined()) y = y + channels(in[2]);
+    if (in[3].defined()) y = y + in[3].to(wide);
+    return passed.defined() ? where(passed, y, 0) : y;
+  }
+};
+
+/// What the recorded gradient of a batch norm needs beside what the other reads.
+struct RecordedBatchNorm {
+  bool has_bias, has_residual;
+  double eps;
+
+  /// @param mean, variance undefined: those of the batch
+  void set(InputGradients& inputs, const Tensor& dy, const SavedTensor& x,
+           const SavedTensor& weight, const SavedTensor& result, const Tensor& mean = {},
+           const Tensor& variance = {}) const {
+    const Tensor &input = x.get(), &y = result.get();
+    // Neither bias nor residual is read but for ReLU, whose place is known.
+    const auto unread = [&](bool is_there, std::size_t i, const Shape& shape) {
+      if (!is_there) return Tensor();
+      return inputs.operand(i, SavedTensor(zeros(shape, {inputs.operand_dtype(i), dy.device()})));
+    };
+    set_composed(
+        inputs, dy,
+        {inputs.operand(0, x), inputs.operand(1, weight), unread(has_bias, 2, {input.size(1)}),
+         unread(has_residual, 3, input.shape())},
+        ComposedBatchNorm{mean, variance, y.defined() ? logical_not(y <= 0.0) : Tensor(), eps});
+  }
+};
 
 Tensor train(const BatchNormCall& call, const Tensor& running_mean, const Tensor& running_var,
              const Tensor& num_batches_tracked, const BatchNormOptions& options) {
@@ -36,10 +88,13 @@ Tensor train(const BatchNormCall& call, const Tensor& running_mean, const Tensor
        .num_batches_tracked = view_or_absent(moves ? num_batches_tracked : Tensor())},
       stream_of(x));
   if (!call.recording()) return y;
+  const RecordedBatchNorm recorded{call[2].defined(), call[3].defined(), options.eps};
   return call.record(
-      y, [relu = options.relu, x = SavedTensor(x), weight = SavedTensor(weight),
-          mean = SavedTensor(mean), rstd = SavedTensor(rstd),
-          behind = SavedRelu(call, options, y)](const Tensor& dy_in, InputGradients& inputs) {
+      y, Differentiable{[relu = options.relu, recorded, x = SavedTensor(x),
+                         weight = SavedTensor(weight), mean = SavedTensor(mean),
+                         rstd = SavedTensor(rstd), behind = SavedRelu(call, options, y)](
+                            const Tensor& dy_in, InputGradients& inputs) {
+        if (inputs.creates_graph()) return recorded.set(inputs, dy_in, x, weight, behind.y);
         const Tensor& input = x.get();
         const Tensor dy = ordered(dy_in, !input.is_contiguous());
         const BatchNormGradients gradients(inputs, input, relu);
@@ -56,7 +111,7 @@ Tensor train(const BatchNormCall& call, const Tensor& running_mean, const Tensor
                                                    stream_of(dy));
         });
         gradients.set(inputs, dy);
-      });
+      }});
 }
 
 Tensor evaluate(const BatchNormCall& call, const Tensor& running_mean, const Tensor& running_var,
@@ -65,10 +120,14 @@ Tensor evaluate(const BatchNormCall& call, const Tensor& running_mean, const Ten
   const Tensor& weight = call[1];
   const Tensor y = normalised(call, x, running_mean, running_var, options);
   if (!call.recording()) return y;
+  const RecordedBatchNorm recorded{call[2].defined(), call[3].defined(), options.eps};
   return call.record(
-      y, [relu = options.relu, eps = options.eps, x = SavedTensor(x), weight = SavedTensor(weight),
-          mean = SavedTensor(running_mean), var = SavedTensor(running_var),
-          behind = SavedRelu(call, options, y)](const Tensor& dy_in, InputGradients& inputs) {
+      y, Differentiable{[relu = options.relu, recorded, eps = options.eps, x = SavedTensor(x),
+                         weight = SavedTensor(weight), mean = SavedTensor(running_mean),
+                         var = SavedTensor(running_var), behind = SavedRelu(call, options, y)](
+                            const Tensor& dy_in, InputGradients& inputs) {
+        if (inputs.creates_graph())
+          return recorded.set(inputs, dy_in, x, weight, behind.y, mean.get(), var.get());
         const Tensor& input = x.get();
         const Tensor dy = ordered(dy_in, !input.is_contiguous());
         const BatchNormGradients gradients(inputs, input, relu);
@@ -86,7 +145,7 @@ Tensor evaluate(const BatchNormCall& call, const Tensor& running_mean, const Ten
                                                   stream_of(dy));
         });
         gradients.set(inputs, dy);
-      });
+      }});
 }
 
 }  // namespace

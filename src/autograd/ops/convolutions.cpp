@@ -1,6 +1,7 @@
 #include "autograd/ops/composed.hpp"
 #include "autograd/ops/images.hpp"
 #include "autograd/ops/same_padding.hpp"
+#include "lockstep/autograd/ops/reduce.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
 
 // Sequences are images of height 1; conv_transpose2d is one with forward and the
@@ -27,9 +28,12 @@ Shape conv_shape(const Tensor& x, const Tensor& weight, const Conv2dOptions& opt
                  " (out, in / groups, h, w) in ", options.groups, " groups");
   const auto extent = [&](int dim, std::int64_t stride, std::int64_t padding,
                           std::int64_t dilation) {
-    LOCKSTEP_CHECK(stride > 0 && padding >= 0 && dilation > 0, InvalidArgument, ops::conv2d.name,
-                   ": stride ", stride, ", padding ", padding, ", dilation ", dilation,
-                   ": stride and dilation must be positive, padding not negative");
+    LOCKSTEP_CHECK(stride > 0 && padding >= 0 && dilation > 0 &&
+                       std::max({stride, padding, dilation}) <= largest_extent,
+                   InvalidArgument, ops::conv2d.name, ": stride ", stride, ", padding ", padding,
+                   ", dilation ", dilation,
+                   ": stride and dilation must be positive, padding not negative, and all extents "
+                   "of images");
     const std::int64_t span = dilation * (weight.size(dim) - 1) + 1;
     const std::int64_t room = x.size(dim) + 2 * padding - span;
     LOCKSTEP_CHECK(room >= 0, InvalidArgument, ops::conv2d.name, ": a kernel of shape ",
@@ -49,11 +53,12 @@ struct TransposedAxis {
 
   std::int64_t out() const {
     LOCKSTEP_CHECK(stride > 0 && padding >= 0 && dilation > 0 && output_padding >= 0 &&
-                       output_padding < std::max(stride, dilation),
+                       output_padding < std::max(stride, dilation) &&
+                       std::max({stride, padding, dilation}) <= largest_extent,
                    InvalidArgument, op, ": stride ", stride, ", padding ", padding,
                    ", output padding ", output_padding, ", dilation ", dilation,
-                   ": stride and dilation must be positive, the paddings not negative, and the "
-                   "output padding below stride or dilation");
+                   ": stride and dilation must be positive, the paddings not negative, the output "
+                   "padding below stride or dilation, and all extents of images");
     return (in - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1;
   }
   /// Zeros behind the input that stand for whole steps of output padding.
@@ -110,20 +115,23 @@ void write_bias_gradient(InputGradients& inputs, const Tensor& dy) {
                [&](const Tensor& db, bool accumulate) { bias_gradient(db, dy, accumulate); });
 }
 
-/// The gradient of operand 1, the weight of a convolution from images like `x` to ones like `dy`.
+/// The gradient of the weight of a convolution from images like `x` to ones like `dy`.
+void run_weight(const Tensor& out, const Tensor& x, const Tensor& dy,
+                const kernels::ConvGeometry& geometry, bool accumulate) {
+  if (x.numel() == 0 || dy.numel() == 0) return accumulate ? void() : void(Tensor(out).zero_());
+  backend_of(dy).convolution.backward_weight({.dweight = out.view(),
+                                              .dy = dy.view(),
+                                              .x = x.view(),
+                                              .geometry = geometry,
+                                              .accumulate = accumulate},
+                                             stream_of(dy));
+}
+/// The same for operand 1.
 void write_weight_gradient(InputGradients& inputs, const Tensor& weight, const Tensor& x,
                            const Tensor& dy, const kernels::ConvGeometry& geometry) {
-  inputs.write(1, weight.shape(), gradient_options(inputs, 1, dy),
-               [&](const Tensor& dw, bool accumulate) {
-                 if (x.numel() == 0 || dy.numel() == 0)
-                   return accumulate ? void() : void(Tensor(dw).zero_());
-                 backend_of(dy).convolution.backward_weight({.dweight = dw.view(),
-                                                             .dy = dy.view(),
-                                                             .x = x.view(),
-                                                             .geometry = geometry,
-                                                             .accumulate = accumulate},
-                                                            stream_of(dy));
-               });
+  inputs.write(
+      1, weight.shape(), gradient_options(inputs, 1, dy),
+      [&](const Tensor& dw, bool accumulate) { run_weight(dw, x, dy, geometry, accumulate); });
 }
 
 /// Convolutions along and against their direction, which write `out`. Without a channel on the
@@ -154,13 +162,94 @@ void run_backward(const Tensor& out, const Tensor& dy, const Tensor& weight,
                                            stream_of(dy));
 }
 
+constexpr OpDescriptor recorded_convolution{.name = ops::conv2d.name};
+
+/// A convolution from x to y and its gradients as recorded ops. Linear in x, y and the weight, each
+/// follows from the other two; its own gradients are such again.
+struct RecordedConvolution {
+  kernels::ConvGeometry geometry;
+  Shape x_shape, y_shape, weight_shape;
+  bool channels_last;
+
+  Tensor to_y(const Tensor& x, const Tensor& weight) const {
+    return record(
+        x, weight, image(y_shape, x), dense_image,
+        [this](const Tensor& out, const Tensor& from, const Tensor& kernel) {
+          run_forward(out, from, kernel, {}, geometry);
+        },
+        [of = *this](const Tensor& dy, const Tensor& from, const Tensor& kernel,
+                     InputGradients& inputs) {
+          if (inputs.wanted(0)) inputs.set(0, of.to_x(dy, kernel));
+          if (inputs.wanted(1)) inputs.set(1, of.to_weight(from, dy));
+        });
+  }
+  Tensor to_x(const Tensor& y, const Tensor& weight) const {
+    return record(
+        y, weight, image(x_shape, y), dense_image,
+        [this](const Tensor& out, const Tensor& from, const Tensor& kernel) {
+          run_backward(out, from, kernel, geometry);
+        },
+        [of = *this](const Tensor& dx, const Tensor& from, const Tensor& kernel,
+                     InputGradients& inputs) {
+          if (inputs.wanted(0)) inputs.set(0, of.to_y(dx, kernel));
+          if (inputs.wanted(1)) inputs.set(1, of.to_weight(dx, from));
+        });
+  }
+  Tensor to_weight(const Tensor& x, const Tensor& y) const {
+    return record(
+        x, y, empty(weight_shape, x.options()),
+        [this](const Tensor& image) { return ordered_image(image); },
+        [this](const Tensor& out, const Tensor& from, const Tensor& to) {
+          run_weight(out, from, to, geometry, false);
+        },
+        [of = *this](const Tensor& dw, const Tensor& from, const Tensor& to,
+                     InputGradients& inputs) {
+          if (inputs.wanted(0)) inputs.set(0, of.to_x(to, dw));
+          if (inputs.wanted(1)) inputs.set(1, of.to_y(from, dw));
+        });
+  }
+
+ private:
+  Tensor image(const Shape& shape, const Tensor& like) const {
+    return empty_image(shape, like.options(), channels_last);
+  }
+  Tensor ordered_image(const Tensor& x) const { return ordered(x, channels_last); }
+  /// @param dense_b as kernels take the second operand: an image, or a weight in its own order
+  template <class Dense, class Run, class Gradients>
+  Tensor record(const Tensor& a_in, const Tensor& b_in, Tensor out, const Dense& dense_b,
+                const Run& run, Gradients gradients) const {
+    const OpCall call(recorded_convolution, a_in, b_in);
+    const Tensor a = no_grad([&] { return ordered_image(call[0]); });
+    const Tensor b = no_grad([&] { return dense_b(call[1]); });
+    run(out, a, b);
+    if (!call.recording()) return out;
+    const auto backward = [gradients = std::move(gradients), a = SavedTensor(a),
+                           b = SavedTensor(b)](const Tensor& dout, InputGradients& inputs) {
+      gradients(dout, inputs.operand(0, a), inputs.operand(1, b), inputs);
+    };
+    return call.record(std::move(out), Differentiable{backward});
+  }
+};
+
 /// Records a convolution from x to y. A transposed one is, forward and backward, that from y to x.
 Tensor record_convolution(const OpCall<3>& call, Tensor y, const Tensor& x, const Tensor& weight,
                           const kernels::ConvGeometry& geometry, bool is_transposed) {
-  return call.record(std::move(y), [geometry, is_transposed, channels_last = !x.is_contiguous(),
-                                    x = SavedTensor(x), weight = SavedTensor(weight)](
-                                       const Tensor& dy_in, InputGradients& inputs) {
+  const auto backward = [geometry, is_transposed, channels_last = !x.is_contiguous(),
+                         x = SavedTensor(x), weight = SavedTensor(weight)](const Tensor& dy_in,
+                                                                           InputGradients& inputs) {
     const Tensor &input = x.get(), &kernel = weight.get();
+    if (inputs.creates_graph()) {
+      const Tensor from = inputs.operand(0, x), taps = inputs.operand(1, weight);
+      const RecordedConvolution of{geometry, is_transposed ? dy_in.shape() : input.shape(),
+                                   is_transposed ? input.shape() : dy_in.shape(), kernel.shape(),
+                                   channels_last};
+      if (inputs.wanted(2)) inputs.set(2, sum(dy_in, {0, 2, 3}));
+      if (inputs.wanted(1))
+        inputs.set(1, is_transposed ? of.to_weight(dy_in, from) : of.to_weight(from, dy_in));
+      if (inputs.wanted(0))
+        inputs.set(0, is_transposed ? of.to_y(dy_in, taps) : of.to_x(dy_in, taps));
+      return;
+    }
     const Tensor dy = ordered(dy_in, channels_last);
     write_bias_gradient(inputs, dy);
     write_weight_gradient(inputs, kernel, is_transposed ? dy : input, is_transposed ? input : dy,
@@ -173,7 +262,8 @@ Tensor record_convolution(const OpCall<3>& call, Tensor y, const Tensor& x, cons
     Tensor dx = empty_like(input);
     run_forward(dx, dy, kernel, {}, geometry);
     inputs.set(0, std::move(dx));
-  });
+  };
+  return call.record(std::move(y), Differentiable{backward});
 }
 
 /// A convolution of `same_padding`: a zero more at the end is one of the input.
@@ -198,10 +288,12 @@ void check_sequences(const Tensor& x, const Tensor& weight, const Conv1dOptions&
       o.groups > 0 && x.size(1) == weight.size(1) * o.groups && weight.size(0) % o.groups == 0,
       InvalidArgument, name, ": input of shape ", x.shape(), " does not fit a weight of shape ",
       weight.shape(), " (out, in / groups, k) in ", o.groups, " groups");
-  LOCKSTEP_CHECK(o.stride > 0 && (o.padding >= 0 || o.padding == same_padding) && o.dilation > 0,
+  LOCKSTEP_CHECK(o.stride > 0 && (o.padding >= 0 || o.padding == same_padding) && o.dilation > 0 &&
+                     std::max({o.stride, o.padding, o.dilation}) <= largest_extent,
                  InvalidArgument, name, ": stride ", o.stride, ", padding ", o.padding,
                  ", dilation ", o.dilation,
-                 ": stride and dilation must be positive, padding not negative");
+                 ": stride and dilation must be positive, padding not negative, and all lengths of "
+                 "sequences");
   if (o.padding == same_padding) return;
   LOCKSTEP_CHECK(x.size(2) + 2 * o.padding > o.dilation * (weight.size(2) - 1), InvalidArgument,
                  name, ": a kernel of shape ", weight.shape(), " with dilation ", o.dilation,

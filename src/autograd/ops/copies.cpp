@@ -14,7 +14,8 @@ using namespace autograd;
 /// Records a copy of the operand, in whatever memory order or dtype: its gradient passes through.
 Tensor recorded_copy(const OpCall<1>& call, const Tensor& y) {
   if (!call.recording()) return y;
-  return call.record(y, [](const Tensor& dy, InputGradients& inputs) { inputs.set(0, dy); });
+  return call.record(
+      y, Differentiable{[](const Tensor& dy, InputGradients& inputs) { inputs.set(0, dy); }});
 }
 
 }  // namespace
@@ -52,9 +53,9 @@ Tensor Tensor::to(Device wanted, bool non_blocking) const {
                                              : empty(shape(), {dtype(), wanted});
   no_grad([&] { y.copy_(*this, non_blocking); });
   if (!call.recording()) return y;
-  return call.record(y, [from = device()](const Tensor& dy, InputGradients& inputs) {
-    inputs.set(0, dy.to(from));
-  });
+  return call.record(y, Differentiable{[from = device()](const Tensor& dy, InputGradients& inputs) {
+                       inputs.set(0, dy.to(from));
+                     }});
 }
 
 Tensor Tensor::pin_memory() const {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <limits>
+
 #include "autograd/ops/common.hpp"
 #include "lockstep/autograd/ops/spatial.hpp"
 
@@ -7,6 +10,9 @@
 /// What ops over images [N, C, H, W] share.
 
 namespace lockstep::autograd {
+
+/// No kernel, stride, padding or dilation is larger: sums of their products are numbers.
+constexpr std::int64_t largest_extent = std::numeric_limits<std::int32_t>::max();
 
 /// As kernels take it.
 inline kernels::Pair pair(Size2d size) { return {size.height, size.width}; }

@@ -68,9 +68,12 @@ int check_scattered(std::string_view op, const Tensor& x, std::int64_t dim, cons
 Tensor gathered_gradient(const Tensor& dy, int dim, const Tensor& index, const Shape& shape) {
   const Tensor read = gather(dy, dim, index);
   if (read.shape() == shape) return read;
-  const Tensor dsource = zeros(shape, dy.options());
-  corner(dsource, read.shape()).copy_(read);
-  return dsource;
+  std::vector<std::int64_t> behind;
+  for (int d = shape.size() - 1; d >= 0; --d) {
+    behind.push_back(0);
+    behind.push_back(shape[d] - read.size(d));
+  }
+  return pad(read, behind, 0);
 }
 
 /// x with what a source has added where an index says, for an op of that or another name.
@@ -88,11 +91,12 @@ Tensor add_at_indices(const OpDescriptor& op, const Tensor& x_in, std::int64_t d
       stream_of(x));
   Tensor y = sums.to(x.dtype());
   if (!call.recording()) return y;
-  return call.record(y, [d, index = SavedTensor(index)](const Tensor& dy, InputGradients& inputs) {
+  const auto backward = [d, index = SavedTensor(index)](const Tensor& dy, InputGradients& inputs) {
     inputs.set(0, dy);
     if (inputs.wanted(1))
       inputs.set(1, gathered_gradient(dy, d, index.get(), inputs.operand_shape(1)));
-  });
+  };
+  return call.record(y, Differentiable{backward});
 }
 
 }  // namespace
@@ -145,11 +149,12 @@ Tensor scatter(const Tensor& x_in, std::int64_t dim, const Tensor& index, const 
   backend_of(x).index.scatter(
       {.out = y.view(), .in = values.view(), .index = index.view(), .dim = d}, stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [d, index = SavedTensor(index)](const Tensor& dy, InputGradients& inputs) {
+  const auto backward = [d, index = SavedTensor(index)](const Tensor& dy, InputGradients& inputs) {
     if (inputs.wanted(0)) inputs.set(0, scatter(dy, d, index.get(), 0));
     if (inputs.wanted(1))
       inputs.set(1, gathered_gradient(dy, d, index.get(), inputs.operand_shape(1)));
-  });
+  };
+  return call.record(y, Differentiable{backward});
 }
 
 Tensor nonzero(const Tensor& x) {

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "autograd/ops/images.hpp"
+#include "autograd/ops/recorded.hpp"
 
 namespace lockstep {
 
@@ -39,28 +40,41 @@ void check_options(const InterpolateOptions& options) {
                  ": align_corners belongs to the mode bilinear");
 }
 
+Tensor resized(const OpCall<1>& call, const InterpolationAxis& height,
+               const InterpolationAxis& width) {
+  const Tensor x = image_of(call);
+  const bool channels_last = !x.is_contiguous();
+  Tensor y = empty_image({x.size(0), x.size(1), height.out, width.out}, x.options(), channels_last);
+  backend_of(x).interpolation.forward(
+      {.y = y.view(), .x = x.view(), .height = height, .width = width}, stream_of(x));
+  if (!call.recording()) return y;
+  const auto backward = [height, width, channels_last](const Tensor& dy_in,
+                                                       InputGradients& inputs) {
+    const auto back = [&](const Tensor& gradient) {
+      const Tensor dy = ordered(gradient, channels_last);
+      Tensor dx = empty_image(inputs.operand_shape(0), dy.options(), channels_last);
+      backend_of(dy).interpolation.backward(
+          {.dx = dx.view(), .dy = dy.view(), .height = height, .width = width}, stream_of(dy));
+      return dx;
+    };
+    inputs.set(
+        0, adjoint(inputs, ops::interpolate.name, dy_in, back, [height, width](const Tensor& ddx) {
+          return resized(OpCall(ops::interpolate, ddx), height, width);
+        }));
+  };
+  return call.record(y, Differentiable{backward});
+}
+
 }  // namespace
 
 Tensor interpolate(const Tensor& x_in, const InterpolateOptions& options) {
   const OpCall call(ops::interpolate, x_in);
   check_image(call.name(), x_in);
   check_options(options);
-  const Tensor x = image_of(call);
-  const bool channels_last = !x.is_contiguous();
-  const auto height = axis_of(x.size(2), options.size.height, options.scale_factor.height, options);
-  const auto width = axis_of(x.size(3), options.size.width, options.scale_factor.width, options);
-  Tensor y = empty_image({x.size(0), x.size(1), height.out, width.out}, x.options(), channels_last);
-  backend_of(x).interpolation.forward(
-      {.y = y.view(), .x = x.view(), .height = height, .width = width}, stream_of(x));
-  if (!call.recording()) return y;
-  return call.record(
-      y, [height, width, channels_last](const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor dy = ordered(dy_in, channels_last);
-        Tensor dx = empty_image(inputs.operand_shape(0), dy.options(), channels_last);
-        backend_of(dy).interpolation.backward(
-            {.dx = dx.view(), .dy = dy.view(), .height = height, .width = width}, stream_of(dy));
-        inputs.set(0, std::move(dx));
-      });
+  const auto height =
+      axis_of(x_in.size(2), options.size.height, options.scale_factor.height, options);
+  const auto width = axis_of(x_in.size(3), options.size.width, options.scale_factor.width, options);
+  return resized(call, height, width);
 }
 
 }  // namespace lockstep

@@ -2,10 +2,12 @@
 
 #include "autograd/ops/composed.hpp"
 #include "autograd/ops/products.hpp"
+#include "autograd/ops/recorded.hpp"
 #include "lockstep/autograd/cast_cache.hpp"
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/ops/matmul.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/ops/reduce.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 
 namespace lockstep {
@@ -102,7 +104,7 @@ LinearLayer linear_layer_of(std::string_view op, const Tensor& x, const Tensor& 
 
 /// Gradients of x (operand 0), weight (1) and bias (2).
 struct LinearBackward {
-  static constexpr bool uses_column_sums = true;
+  static constexpr bool uses_column_sums = true, is_differentiable = true;
   SavedTensor x, weight;
   DType dtype;                   ///< of both
   SavedTensor before_gelu = {};  ///< operand 0 where x is its GELU
@@ -117,6 +119,7 @@ struct LinearBackward {
 
   /// @param passes_on whether dy goes on as the gradient of another operand
   void operator()(const Tensor& dy_in, InputGradients& inputs, bool passes_on = false) const {
+    if (inputs.creates_graph()) return record(dy_in, inputs);
     const Tensor& w = weight.get();
     const bool may_stay = !passes_on && InputGradients::is_exclusive(dy_in);
     const Tensor dy = dense_matrix(as_matrix(inputs.converted(dy_in, dtype)));
@@ -138,11 +141,26 @@ struct LinearBackward {
                      inputs.pass_column_sums(0, dx, {.parts = {{{w.size(1), w, totals}}}});
                  });
   }
+
+ private:
+  /// The same from recorded ops.
+  void record(const Tensor& dy_in, InputGradients& inputs) const {
+    const Tensor given = inputs.operand(0, is_gelu ? before_gelu : x);
+    const Tensor w = inputs.operand(1, weight), dy = as_matrix(dy_in.to(dtype));
+    if (inputs.wanted(1)) {
+      const Tensor rows = is_gelu ? gelu(given, GeluApproximation::tanh) : given;
+      inputs.set(1, matmul(dy.t(), as_matrix(rows)));
+    }
+    if (inputs.wanted(2)) inputs.set(2, sum(dy, {0}));
+    if (!inputs.wanted(0)) return;
+    const Tensor dx = matmul(dy, w).reshape(given.shape());
+    inputs.set(0, is_gelu ? recorded_gradient(UnaryOp::gelu_tanh, dx, given, {}, {}) : dx);
+  }
 };
 
 /// The same, and that of an addend (operand 3).
 struct AddProductBackward {
-  static constexpr bool uses_column_sums = true;
+  static constexpr bool uses_column_sums = true, is_differentiable = true;
   LinearBackward product;
 
   GradientUses gradient_uses() const noexcept { return product.gradient_uses(); }

@@ -49,10 +49,16 @@ void check_classes(std::string_view loss, const Tensor& targets, std::int64_t cl
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets,
                 const NLLLossOptions& options) {
+  return autograd::picked_loss(ops::nll_loss, log_probabilities, targets, options);
+}
+
+Tensor autograd::picked_loss(const OpDescriptor& op, const Tensor& log_probabilities,
+                             const Tensor& targets, const NLLLossOptions& options) {
   const auto& [weight, ignore_index, reduction] = options;
-  const ComposedOp call(ops::nll_loss, log_probabilities);
+  const ComposedOp call(op, log_probabilities);
   if (log_probabilities.dim() == 1 && targets.dim() == 0) {
-    const Tensor loss = nll_loss(log_probabilities.unsqueeze(0), targets.unsqueeze(0), options);
+    const Tensor loss =
+        picked_loss(op, log_probabilities.unsqueeze(0), targets.unsqueeze(0), options);
     return reduction == Reduction::none ? loss.reshape({}) : loss;
   }
   bool fits = log_probabilities.dim() >= 2 && targets.dim() == log_probabilities.dim() - 1;

@@ -31,4 +31,12 @@ inline void check_same_shape(std::string_view loss, const Tensor& input, const T
                  "; they must be the same (reshape one of them)");
 }
 
+namespace autograd {
+
+/// nll_loss in the name of an op.
+Tensor picked_loss(const OpDescriptor& op, const Tensor& log_probabilities, const Tensor& targets,
+                   const NLLLossOptions& options);
+
+}  // namespace autograd
+
 }  // namespace lockstep

@@ -26,19 +26,25 @@ Tensor batched_product(const Tensor& a_in, const Tensor& b_in) {
   Tensor out = empty(shape, a.options());
   gemm(out, batched(a), batched(b));
   if (!call.recording()) return out;
-  return call.record(
-      out, [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor &x = a.get(), &y = b.get();
-        const Tensor dy = dense_matrix(dy_in);
-        inputs.write(1, y.shape(), gradient_options(inputs, 1, y),
-                     [&](const Tensor& db, bool accumulate) {
-                       gemm(db, transposed(batched(x)), batched(dy), accumulate);
-                     });
-        inputs.write(0, x.shape(), gradient_options(inputs, 0, x),
-                     [&](const Tensor& da, bool accumulate) {
-                       gemm(da, batched(dy), transposed(batched(y)), accumulate);
-                     });
-      });
+  const auto backward = [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy_in,
+                                                                 InputGradients& inputs) {
+    if (inputs.creates_graph()) {
+      if (inputs.wanted(1)) inputs.set(1, matmul(inputs.operand(0, a).transpose(-1, -2), dy_in));
+      if (inputs.wanted(0)) inputs.set(0, matmul(dy_in, inputs.operand(1, b).transpose(-1, -2)));
+      return;
+    }
+    const Tensor &x = a.get(), &y = b.get();
+    const Tensor dy = dense_matrix(dy_in);
+    inputs.write(1, y.shape(), gradient_options(inputs, 1, y),
+                 [&](const Tensor& db, bool accumulate) {
+                   gemm(db, transposed(batched(x)), batched(dy), accumulate);
+                 });
+    inputs.write(0, x.shape(), gradient_options(inputs, 0, x),
+                 [&](const Tensor& da, bool accumulate) {
+                   gemm(da, batched(dy), transposed(batched(y)), accumulate);
+                 });
+  };
+  return call.record(out, Differentiable{backward});
 }
 
 /// Broadcasts the batch dimensions of both operands and joins them into one.

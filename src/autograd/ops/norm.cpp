@@ -4,6 +4,9 @@
 
 #include "autograd/ops/common.hpp"
 #include "autograd/ops/composed.hpp"
+#include "autograd/ops/recorded.hpp"
+#include "lockstep/autograd/ops/comparison.hpp"
+#include "lockstep/autograd/ops/indexing.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
 #include "tensor/random_draw.hpp"
@@ -79,13 +82,45 @@ kernels::NormByproducts views_of(const GradientByproducts& more, std::int64_t co
   return views;
 }
 
+/// x scaled to a mean square of 1 along the last dimensions, by recorded ops.
+Tensor by_root_mean_square(const Tensor& x, const Dims& dims, double eps) {
+  return x * rsqrt(mean(square(x), dims, true) + eps);
+}
+
+/// The last dimensions, as many as a shape has.
+Dims last_dims(const Shape& normalized) {
+  Dims dims;
+  for (int i = -normalized.size(); i < 0; ++i) dims.push_back(i);
+  return dims;
+}
+
 struct LayerNormBackward {
-  static constexpr bool sums_columns = true;
+  static constexpr bool sums_columns = true, is_differentiable = true;
   Shape normalized_shape;
   std::int64_t columns;
+  double eps;
+  bool has_bias;
   SavedTensor x, weight, mean, rstd;
 
+  /// The same from recorded ops.
+  void record(const Tensor& dy, InputGradients& inputs) const {
+    const DType wide = mean.get().dtype();
+    // The bias itself is not read: what its gradient is follows from any.
+    const Tensor shift =
+        has_bias ? inputs.operand(2, SavedTensor(zeros(normalized_shape, x.get().options())))
+                 : Tensor();
+    set_composed(inputs, dy, {inputs.operand(0, x), inputs.operand(1, weight), shift},
+                 [&](std::span<const Tensor> in) {
+                   const Dims dims = last_dims(normalized_shape);
+                   const Tensor rows = in[0].to(wide);
+                   Tensor y =
+                       by_root_mean_square(rows - lockstep::mean(rows, dims, true), dims, eps);
+                   if (in[1].defined()) y = y * in[1].to(wide);
+                   return in[2].defined() ? y + in[2].to(wide) : y;
+                 });
+  }
   void operator()(const Tensor& dy_in, InputGradients& inputs) const {
+    if (inputs.creates_graph()) return record(dy_in, inputs);
     const Tensor &input = x.get(), &scale = weight.get();
     const Tensor dy = dy_in.contiguous();
     const std::array<GradientPart, 3> parts{{{1, normalized_shape, input.options()},
@@ -136,8 +171,8 @@ Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tenso
                                 stream_of(x));
   if (!call.recording()) return y;
   return call.record(
-      y, LayerNormBackward{normalized_shape, columns, SavedTensor(x), SavedTensor(weight),
-                           SavedTensor(mean), SavedTensor(rstd)});
+      y, LayerNormBackward{normalized_shape, columns, eps, bias.defined(), SavedTensor(x),
+                           SavedTensor(weight), SavedTensor(mean), SavedTensor(rstd)});
 }
 
 Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,
@@ -157,8 +192,17 @@ Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor&
                               stream_of(x));
   if (!call.recording()) return y;
   return call.record(
-      y, [normalized_shape, columns, x = SavedTensor(x), weight = SavedTensor(weight),
-          rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
+      y, Differentiable{[normalized_shape, columns, eps, x = SavedTensor(x),
+                         weight = SavedTensor(weight),
+                         rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
+        if (inputs.creates_graph())
+          return set_composed(inputs, dy_in, {inputs.operand(0, x), inputs.operand(1, weight)},
+                              [&](std::span<const Tensor> in) {
+                                const DType wide = rstd.get().dtype();
+                                const Tensor scaled = by_root_mean_square(
+                                    in[0].to(wide), last_dims(normalized_shape), eps);
+                                return in[1].defined() ? scaled * in[1].to(wide) : scaled;
+                              });
         const Tensor &input = x.get(), &scale = weight.get();
         const Tensor dy = dy_in.contiguous();
         const std::array<GradientPart, 2> parts{
@@ -175,7 +219,7 @@ Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor&
                                                  .add_dweight = dweight.accumulate},
                                                 stream_of(dy));
         });
-      });
+      }});
 }
 
 namespace {
@@ -224,21 +268,36 @@ Tensor look_up(const Call& call, const Tensor& index_in, const Tensor& addend,
                                        .addend = view_or_absent(added)},
                                       stream_of(table));
   if (!call.recording()) return out;
-  return call.record(out, [padding_index, adds = addend.defined(), index = SavedTensor(index)](
-                              const Tensor& dy_in, InputGradients& inputs) {
+  const auto backward = [padding_index, adds = addend.defined(), index = SavedTensor(index)](
+                            const Tensor& dy_in, InputGradients& inputs) {
     const Tensor dy = dy_in.contiguous();
     if (adds) write_sum_to(inputs, 1, dy);
     if (!inputs.wanted(0)) return;
-    inputs.write(
-        0, inputs.operand_shape(0), dy.options(), [&](const Tensor& dtable, bool accumulate) {
-          backend_of(dy).embedding.backward({.dtable = dtable.view(),
-                                             .dy = as_table(dy, index.get().numel()).view(),
+    const auto add_rows = [&](const Tensor& gradient, const Tensor& dtable, bool accumulate) {
+      backend_of(dtable).embedding.backward({.dtable = dtable.view(),
+                                             .dy = as_table(gradient, index.get().numel()).view(),
                                              .index = index.get().view(),
                                              .padding_index = padding_index,
                                              .accumulate = accumulate},
-                                            stream_of(dy));
-        });
-  });
+                                            stream_of(dtable));
+    };
+    if (!inputs.creates_graph())
+      return inputs.write(
+          0, inputs.operand_shape(0), dy.options(),
+          [&](const Tensor& dtable, bool accumulate) { add_rows(dy, dtable, accumulate); });
+    const auto scattered = [&](const Tensor& gradient) {
+      const Tensor dtable = empty(inputs.operand_shape(0), gradient.options());
+      add_rows(gradient, dtable, false);
+      return dtable;
+    };
+    const auto read = [padding_index, index, result = dy.shape()](const Tensor& ddx) {
+      const Tensor found = embedding(index.get(), ddx);
+      if (padding_index < 0) return found.reshape(result);
+      return masked_fill(found, (index.get() == padding_index).unsqueeze(1), 0.0).reshape(result);
+    };
+    inputs.set(0, adjoint(inputs, ops::embedding.name, dy, scattered, read));
+  };
+  return call.record(out, Differentiable{backward});
 }
 }  // namespace
 
@@ -256,6 +315,26 @@ Tensor add_embedding(const Tensor& addend, const Tensor& index, const Tensor& ta
   return look_up(OpCall(ops::add_embedding, table, addend), index, addend, padding_index);
 }
 
+namespace {
+
+/// A gradient through dropout, and one of that, and so on: the same elements are dropped.
+Tensor dropped_alike(const InputGradients& inputs, const Tensor& dy, double p,
+                     const RandomDraw& draw) {
+  const auto dropped = [&](const Tensor& given) {
+    const Tensor x = given.contiguous();
+    Tensor out = empty(x.shape(), x.options());
+    backend_of(x).random.dropout({.out = out.view(), .x = x.view(), .p = p, .random = draw.place()},
+                                 stream_of(x));
+    return out;
+  };
+  if (!inputs.creates_graph()) return dropped(dy);
+  // Elements are dropped or multiplied: by what, is a constant.
+  const Tensor factors = no_grad([&] { return dropped(ones(dy.shape(), dy.options())); });
+  return where(factors > 0.0, dy * factors, 0);
+}
+
+}  // namespace
+
 Tensor dropout(const Tensor& x_in, double p, bool training) {
   LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, ops::dropout.name, ": probability ", p,
                  " is outside [0, 1]");
@@ -267,13 +346,9 @@ Tensor dropout(const Tensor& x_in, double p, bool training) {
   backend_of(x).random.dropout({.out = y.view(), .x = x.view(), .p = p, .random = draw.place()},
                                stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [p, draw](const Tensor& dy_in, InputGradients& inputs) {
-    const Tensor dy = dy_in.contiguous();
-    Tensor dx = empty(dy.shape(), dy.options());
-    backend_of(dy).random.dropout(
-        {.out = dx.view(), .x = dy.view(), .p = p, .random = draw.place()}, stream_of(dy));
-    inputs.set(0, std::move(dx));
-  });
+  return call.record(y, Differentiable{[p, draw](const Tensor& dy, InputGradients& inputs) {
+                       inputs.set(0, dropped_alike(inputs, dy, p, draw));
+                     }});
 }
 
 Tensor dropout2d(const Tensor& x, double p, bool training) {

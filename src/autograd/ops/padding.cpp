@@ -93,9 +93,9 @@ Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, Scalar value)
   Tensor y = full(shape, value, x.options());
   backend_of(x).elementwise.copy({.out = inner(y, x.shape()).view(), .in = x.view()}, stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [inner](const Tensor& dy, InputGradients& inputs) {
-    inputs.set(0, inner(dy, inputs.operand_shape(0)));
-  });
+  return call.record(y, Differentiable{[inner](const Tensor& dy, InputGradients& inputs) {
+                       inputs.set(0, inner(dy, inputs.operand_shape(0)));
+                     }});
 }
 
 }  // namespace lockstep

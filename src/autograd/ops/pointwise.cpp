@@ -5,6 +5,7 @@
 #include "autograd/ops/common.hpp"
 #include "autograd/ops/composed.hpp"
 #include "autograd/ops/numbers.hpp"
+#include "autograd/ops/recorded.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 
 namespace lockstep {
@@ -30,17 +31,24 @@ Tensor unary(UnaryOp op, const Tensor& x_in, OpConstants constants, const OpDesc
   SavedTensor saved = op_traits.saves == Saves::input    ? SavedTensor(x)
                       : op_traits.saves == Saves::output ? SavedTensor::of_result(y)
                                                          : SavedTensor();
-  return call.record(std::move(y), [op, constants, saved = std::move(saved)](
+  const Saves kind = op_traits.saves;
+  return call.record(
+      std::move(y), Differentiable{[op, kind, constants, saved = std::move(saved)](
                                        const Tensor& dy, InputGradients& inputs) {
-    Tensor dx = empty_like(dy);
-    backend_of(dy).elementwise.unary_backward({.op = op,
-                                               .dx = dx.view(),
-                                               .dy = dy.view(),
-                                               .saved = view_or_absent(saved.get()),
-                                               .constants = constants},
-                                              stream_of(dy));
-    inputs.set(0, std::move(dx));
-  });
+        if (inputs.creates_graph()) {
+          const Tensor of = kind == Saves::input ? inputs.operand(0, saved) : Tensor();
+          const Tensor result = kind == Saves::output ? inputs.result(saved) : Tensor();
+          return inputs.set(0, recorded_gradient(op, dy, of, result, constants));
+        }
+        Tensor dx = empty_like(dy);
+        backend_of(dy).elementwise.unary_backward({.op = op,
+                                                   .dx = dx.view(),
+                                                   .dy = dy.view(),
+                                                   .saved = view_or_absent(saved.get()),
+                                                   .constants = constants},
+                                                  stream_of(dy));
+        inputs.set(0, std::move(dx));
+      }});
 }
 
 Tensor unary(UnaryOp op, const Tensor& x, OpConstants constants = {}) {
@@ -104,8 +112,8 @@ Tensor additive(BinaryOp op, const Tensor& a, const Tensor& b, double alpha, dou
   const OpCall call(additive_descriptor(op, a, b), a, b);
   Tensor out = binary_forward(op, call[0], call[1], {.alpha = alpha});
   if (!call.recording()) return out;
-  return call.record(std::move(out),
-                     [factor = sign * alpha](const Tensor& dy, InputGradients& inputs) {
+  return call.record(std::move(out), Differentiable{[factor = sign * alpha](
+                                                        const Tensor& dy, InputGradients& inputs) {
                        if (inputs.wanted(1)) {
                          if (factor == 1.0)
                            write_sum_to(inputs, 1, dy);
@@ -113,7 +121,7 @@ Tensor additive(BinaryOp op, const Tensor& a, const Tensor& b, double alpha, dou
                            inputs.set(1, mul(sum_to(dy, inputs.operand_shape(1)), factor));
                        }
                        write_sum_to(inputs, 0, dy);
-                     });
+                     }});
 }
 
 /// The largest number of a floating dtype.
@@ -132,21 +140,28 @@ Tensor autograd::binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   const OpCall call(traits(op), a, b);
   Tensor out = binary_forward(op, call[0], call[1], {});
   if (!call.recording()) return out;
-  return call.record(std::move(out), [op, a = SavedTensor(call[0]), b = SavedTensor(call[1])](
+  return call.record(
+      std::move(out), Differentiable{[op, a = SavedTensor(call[0]), b = SavedTensor(call[1])](
                                          const Tensor& dy, InputGradients& inputs) {
-    const Tensor &x = a.get(), &y = b.get();
-    Tensor da = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
-    Tensor db = inputs.wanted(1) ? empty(dy.shape(), dy.options()) : Tensor();
-    backend_of(dy).elementwise.binary_backward({.op = op,
-                                                .da = view_or_absent(da),
-                                                .db = view_or_absent(db),
-                                                .dout = dy.view(),
-                                                .a = broadcast_view(x, dy.shape()),
-                                                .b = broadcast_view(y, dy.shape())},
-                                               stream_of(dy));
-    if (db.defined()) inputs.set(1, sum_to(std::move(db), y.shape()));
-    if (da.defined()) inputs.set(0, sum_to(std::move(da), x.shape()));
-  });
+        const Tensor &x = a.get(), &y = b.get();
+        if (inputs.creates_graph()) {
+          auto [da, db] = recorded_gradients(op, dy, inputs.operand(0, a), inputs.operand(1, b));
+          if (inputs.wanted(1)) inputs.set(1, sum_to(std::move(db), y.shape()));
+          if (inputs.wanted(0)) inputs.set(0, sum_to(std::move(da), x.shape()));
+          return;
+        }
+        Tensor da = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
+        Tensor db = inputs.wanted(1) ? empty(dy.shape(), dy.options()) : Tensor();
+        backend_of(dy).elementwise.binary_backward({.op = op,
+                                                    .da = view_or_absent(da),
+                                                    .db = view_or_absent(db),
+                                                    .dout = dy.view(),
+                                                    .a = broadcast_view(x, dy.shape()),
+                                                    .b = broadcast_view(y, dy.shape())},
+                                                   stream_of(dy));
+        if (db.defined()) inputs.set(1, sum_to(std::move(db), y.shape()));
+        if (da.defined()) inputs.set(0, sum_to(std::move(da), x.shape()));
+      }});
 }
 
 Tensor neg(const Tensor& x) { return unary(UnaryOp::neg, x); }
@@ -340,13 +355,15 @@ Tensor where(const Tensor& condition, const Tensor& a_in, const Tensor& b_in) {
                                    .b = broadcast_view(b, shape)},
                                   stream_of(a));
   if (!call.recording()) return out;
-  return call.record(std::move(out), [condition = SavedTensor(condition)](const Tensor& dy,
-                                                                          InputGradients& inputs) {
-    const Tensor zero = full({}, 0.0, dy.options());
-    const Tensor& chosen = condition.get();
-    if (inputs.wanted(0)) inputs.set(0, sum_to(where(chosen, dy, zero), inputs.operand_shape(0)));
-    if (inputs.wanted(1)) inputs.set(1, sum_to(where(chosen, zero, dy), inputs.operand_shape(1)));
-  });
+  return call.record(std::move(out), Differentiable{[condition = SavedTensor(condition)](
+                                                        const Tensor& dy, InputGradients& inputs) {
+                       const Tensor zero = full({}, 0.0, dy.options());
+                       const Tensor& chosen = condition.get();
+                       if (inputs.wanted(0))
+                         inputs.set(0, sum_to(where(chosen, dy, zero), inputs.operand_shape(0)));
+                       if (inputs.wanted(1))
+                         inputs.set(1, sum_to(where(chosen, zero, dy), inputs.operand_shape(1)));
+                     }});
 }
 
 Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> positive,

@@ -1,5 +1,8 @@
+#include <limits>
+
 #include "autograd/ops/common.hpp"
 #include "autograd/ops/composed.hpp"
+#include "autograd/ops/recorded.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
 #include "lockstep/autograd/ops/spatial.hpp"
 
@@ -44,7 +47,8 @@ std::vector<std::int64_t> repeated_slices(const Tensor& times, std::int64_t exte
 void check_pixels(std::string_view op, const Tensor& x, std::int64_t factor) {
   LOCKSTEP_CHECK(x.dim() >= 3, InvalidArgument, op, ": needs images [..., C, H, W], got shape ",
                  x.shape());
-  LOCKSTEP_CHECK(factor > 0, InvalidArgument, op, ": the factor must be above 0, got ", factor);
+  LOCKSTEP_CHECK(factor > 0 && factor <= std::numeric_limits<std::int32_t>::max(), InvalidArgument,
+                 op, ": the factor must be above 0, and an extent of an image, got ", factor);
 }
 
 /// x with other last three extents.
@@ -93,12 +97,17 @@ Tensor diag(const Tensor& x_in, std::int64_t diagonal) {
     return matrix;
   });
   if (!call.recording()) return y;
-  return call.record(y, [diagonal, is_matrix](const Tensor& dy, InputGradients& inputs) {
+  const auto backward = [diagonal, is_matrix](const Tensor& dy, InputGradients& inputs) {
     if (!is_matrix) return inputs.set(0, dy.diagonal(diagonal));
-    const Tensor dx = zeros(inputs.operand_shape(0), dy.options());
-    dx.diagonal(diagonal).copy_(dy);
-    inputs.set(0, dx);
-  });
+    const auto framed = [&](const Tensor& gradient) {
+      const Tensor dx = zeros(inputs.operand_shape(0), gradient.options());
+      dx.diagonal(diagonal).copy_(gradient);
+      return dx;
+    };
+    inputs.set(0, adjoint(inputs, ops::diag.name, dy, framed,
+                          [diagonal](const Tensor& ddx) { return ddx.diagonal(diagonal); }));
+  };
+  return call.record(y, Differentiable{backward});
 }
 
 Tensor pixel_shuffle(const Tensor& x, std::int64_t factor) {

@@ -1,7 +1,10 @@
 #include "lockstep/autograd/ops/recurrent.hpp"
 
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/recorded.hpp"
+#include "lockstep/autograd/ops/matmul.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/ops/shape.hpp"
 
 // A layer is one op: the inputs of all steps are one product, each step is one product and one
 // kernel, and the gradients of the weights are one product each over all steps.
@@ -129,7 +132,56 @@ void sum_rows(const Tensor& out, const Tensor& rows, bool accumulate) {
 struct Saved {
   RecurrentLayer layer;
   SavedTensor x, w_ih, w_hh, h, y, gates;
+  SavedTensor b_ih, b_hh;  // for recorded gradients alone
+
+  /// With their places in the graph. @param c undefined for a GRU
+  std::vector<Tensor> operands(const InputGradients& inputs, const SavedTensor& c = {}) const {
+    return {inputs.operand(x_at, x),
+            inputs.operand(w_ih_at, w_ih),
+            inputs.operand(w_hh_at, w_hh),
+            inputs.operand(b_ih_at, b_ih),
+            inputs.operand(b_hh_at, b_hh),
+            inputs.operand(h_at, h),
+            c.get().defined() ? inputs.operand(c_at, c) : Tensor()};
+  }
 };
+
+/// What a layer computes step by step, from recorded ops.
+/// @param step (the input's part, the state's part) [N, g h] of the gates, states h and c in the
+/// statistics dtype: the next ones
+/// @return y, and c of the last step
+template <class Step>
+std::vector<Tensor> recorded_steps(const RecurrentLayer& layer, std::span<const Tensor> in,
+                                   const Step& step) {
+  const DType dtype = in[x_at].dtype(), wide = statistics_dtype(dtype);
+  const Tensor from_input = linear(in[x_at], in[w_ih_at], in[b_ih_at]).to(wide);
+  Tensor h = in[h_at].to(wide), c = in[c_at].defined() ? in[c_at].to(wide) : Tensor();
+  std::vector<Tensor> states(static_cast<std::size_t>(layer.steps));
+  for (std::int64_t n = 0; n < layer.steps; ++n) {
+    const std::int64_t place = layer.place(n);
+    const Tensor from_state = linear(h.to(dtype), in[w_hh_at], in[b_hh_at]).to(wide);
+    std::tie(h, c) = step(from_input.select(0, place), from_state, h, c);
+    states[static_cast<std::size_t>(place)] = h;
+  }
+  std::vector<Tensor> results{stack(states, 0).to(dtype)};
+  if (c.defined()) results.push_back(c.to(dtype));
+  return results;
+}
+
+std::pair<Tensor, Tensor> recorded_lstm_step(const Tensor& from_input, const Tensor& from_state,
+                                             const Tensor& /*h*/, const Tensor& c) {
+  const std::vector<Tensor> gates = chunk(from_input + from_state, 4, 1);
+  const Tensor next = sigmoid(gates[1]) * c + sigmoid(gates[0]) * tanh(gates[2]);
+  return {sigmoid(gates[3]) * tanh(next), next};
+}
+
+std::pair<Tensor, Tensor> recorded_gru_step(const Tensor& from_input, const Tensor& from_state,
+                                            const Tensor& h, const Tensor& /*c*/) {
+  const std::vector<Tensor> input = chunk(from_input, 3, 1), state = chunk(from_state, 3, 1);
+  const Tensor update = sigmoid(input[1] + state[1]);
+  const Tensor candidate = tanh(input[2] + sigmoid(input[0] + state[0]) * state[2]);
+  return {candidate + update * (h - candidate), Tensor()};
+}
 
 /// Hands over the gradients of weights and biases, then of x.
 /// @param dgates of the part of the input [T, N, g h]. @param drecurrent of the state's part.
@@ -207,11 +259,18 @@ std::pair<Tensor, Tensor> lstm_layer(const Tensor& x_in, const Tensor& h_in, con
   backend_of(x).elementwise.copy({.out = c_last.view(), .in = c_before}, stream_of(x));
   if (!call.recording()) return {y, c_last};
   call.record_outputs(
-      outputs, [saved = Saved{layer, SavedTensor(x), SavedTensor(w_ih), SavedTensor(w_hh),
-                              SavedTensor(h), SavedTensor::of_result(y), SavedTensor(gates)},
-                c = SavedTensor(c), states = SavedTensor(states)](std::span<const Tensor> gradients,
-                                                                  InputGradients& inputs) {
+      outputs,
+      Differentiable{[saved = Saved{layer, SavedTensor(x), SavedTensor(w_ih), SavedTensor(w_hh),
+                                    SavedTensor(h), SavedTensor::of_result(y), SavedTensor(gates),
+                                    SavedTensor(call[b_ih_at]), SavedTensor(call[b_hh_at])},
+                      c = SavedTensor(c), states = SavedTensor(states)](
+                         std::span<const Tensor> gradients, InputGradients& inputs) {
         const RecurrentLayer& steps = saved.layer;
+        if (inputs.creates_graph())
+          return set_composed(inputs, gradients, saved.operands(inputs, c),
+                              [&](std::span<const Tensor> in) {
+                                return recorded_steps(steps, in, recorded_lstm_step);
+                              });
         const Tensor &kept = states.get(), &activated = saved.gates.get();
         const Tensor dy = dense_gradient(gradients[0]);
         const Tensor dgates = empty(activated.shape(), activated.options());
@@ -237,7 +296,7 @@ std::pair<Tensor, Tensor> lstm_layer(const Tensor& x_in, const Tensor& h_in, con
         set_gradients(inputs, saved, dgates, dgates);
         inputs.set(c_at, dc);
         if (inputs.wanted(h_at)) inputs.set(h_at, dh);
-      });
+      }});
   return {outputs[0], outputs[1]};
 }
 
@@ -270,10 +329,17 @@ Tensor gru_layer(const Tensor& x_in, const Tensor& h_in, const RecurrentWeights&
   }
   if (!call.recording()) return y;
   return call.record(
-      y, [saved = Saved{layer, SavedTensor(x), SavedTensor(w_ih), SavedTensor(w_hh), SavedTensor(h),
-                        SavedTensor::of_result(y), SavedTensor(gates)},
-          candidates = SavedTensor(candidates)](const Tensor& dy_in, InputGradients& inputs) {
+      y, Differentiable{[saved = Saved{layer, SavedTensor(x), SavedTensor(w_ih), SavedTensor(w_hh),
+                                       SavedTensor(h), SavedTensor::of_result(y),
+                                       SavedTensor(gates), SavedTensor(b_ih), SavedTensor(b_hh)},
+                         candidates = SavedTensor(candidates)](const Tensor& dy_in,
+                                                               InputGradients& inputs) {
         const RecurrentLayer& steps = saved.layer;
+        if (inputs.creates_graph())
+          return set_composed(inputs, {&dy_in, 1}, saved.operands(inputs),
+                              [&](std::span<const Tensor> in) {
+                                return recorded_steps(steps, in, recorded_gru_step);
+                              });
         const Tensor &states = saved.y.get(), &activated = saved.gates.get();
         const Tensor dy = dense_gradient(dy_in);
         const Tensor dgates = empty(activated.shape(), activated.options());
@@ -298,7 +364,7 @@ Tensor gru_layer(const Tensor& x_in, const Tensor& h_in, const RecurrentWeights&
         }
         set_gradients(inputs, saved, dgates, drecurrent);
         if (inputs.wanted(h_at)) inputs.set(h_at, dh);
-      });
+      }});
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 
 #include "autograd/ops/common.hpp"
 #include "autograd/ops/composed.hpp"
+#include "autograd/ops/recorded.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/indexing.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
@@ -80,15 +81,16 @@ Tensor finish(const Tensor& kept, const Tensor& x, const Dims& dims, bool keepdi
   return keepdim ? kept : kept.reshape(dropped_shape(x.shape(), dims));
 }
 
-/// Records what the user gets as one op. @param backward called with the gradient in the kept shape
+/// Records what the user gets as one op.
+/// @param backward called with the gradient in the kept shape; Differentiable
 template <class Backward>
 Tensor record_finished(const OpCall<1>& call, const Tensor& kept, const Dims& dims, bool keepdim,
                        Backward&& backward) {
   return call.record(no_grad([&] { return finish(kept, call[0], dims, keepdim); }),
-                     [dims, backward = std::forward<Backward>(backward)](const Tensor& dy,
-                                                                         InputGradients& inputs) {
+                     Differentiable{[dims, backward = std::forward<Backward>(backward)](
+                                        const Tensor& dy, InputGradients& inputs) {
                        backward(dy.reshape(kept_shape(inputs.operand_shape(0), dims)), inputs);
-                     });
+                     }});
 }
 
 /// Sum or mean: the gradient is spread evenly.
@@ -169,7 +171,13 @@ Tensor sum_to(Tensor gradient, const Shape& shape) {
   if (gradient.shape() == shape) return gradient;
   const Tensor sum = empty(shape, gradient.options());
   sum_into(sum, gradient, false);
-  return sum;
+  if (!recording(gradient)) return sum;
+  const OpDescriptor op = adjoint_of(ops::sum.name);
+  return OpCall(op, gradient)
+      .record(sum,
+              Differentiable{[wide = gradient.shape()](const Tensor& dy, InputGradients& inputs) {
+                return inputs.set(0, dy.expand(wide));
+              }});
 }
 
 void sum_into(const Tensor& out, const Tensor& gradient, bool accumulate) {
@@ -187,7 +195,8 @@ void sum_into(const Tensor& out, const Tensor& gradient, bool accumulate) {
 void write_sum_to(InputGradients& inputs, std::size_t i, const Tensor& gradient) {
   if (!inputs.wanted(i)) return;
   const Shape shape = inputs.operand_shape(i);
-  if (gradient.shape() == shape) return inputs.set(i, gradient);
+  if (gradient.shape() == shape || inputs.creates_graph())
+    return inputs.set(i, sum_to(gradient, shape));
   inputs.write(i, shape, gradient.options(),
                [&](const Tensor& out, bool accumulate) { sum_into(out, gradient, accumulate); });
 }
@@ -202,6 +211,28 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
   return linear_reduction(ReduceOp::mean, ops::mean, x, dims, keepdim);
 }
 
+namespace {
+
+/// The product along each dimension that has the extent 1 in `kept`, pair by pair: no division.
+Tensor product_to(Tensor x, const Shape& kept) {
+  for (int d = 0; d < kept.size(); ++d) {
+    if (kept[d] != 1) continue;
+    if (x.size(d) == 0) {
+      Shape none = x.shape();
+      none[d] = 1;
+      x = ones(none, x.options());
+    }
+    while (x.size(d) > 1) {
+      const std::int64_t half = x.size(d) / 2, rest = x.size(d) - 2 * half;
+      const Tensor pairs = x.narrow(d, 0, half) * x.narrow(d, half, half);
+      x = rest ? cat({pairs, x.narrow(d, 2 * half, 1)}, d) : pairs;
+    }
+  }
+  return x;
+}
+
+}  // namespace
+
 Tensor prod(const Tensor& x_in, const Dims& dims, bool keepdim) {
   const OpCall call(ops::prod, x_in);
   const Tensor& x = call[0];
@@ -210,6 +241,10 @@ Tensor prod(const Tensor& x_in, const Dims& dims, bool keepdim) {
   if (!call.recording()) return finish(y, x, dims, keepdim);
   return record_finished(
       call, y, dims, keepdim, [x = SavedTensor(x), kept](const Tensor& dy, InputGradients& inputs) {
+        if (inputs.creates_graph())
+          return set_composed(
+              inputs, dy, {inputs.operand(0, x)},
+              [kept](std::span<const Tensor> in) { return product_to(in[0], kept); });
         // The product of all others: with one 0 it differs from 0 only there, with two nowhere.
         const Tensor wide = x.get().to(statistics_dtype(x.get().dtype()));
         const Tensor is_zero = wide == 0.0;
@@ -256,7 +291,10 @@ Tensor var(const Tensor& x_in, const Dims& dims, std::int64_t correction, bool k
   const Tensor x = x_in.to(statistics_dtype(x_in.dtype()));
   const double kept = static_cast<double>(numel(kept_shape(x.shape(), dims)));
   const double count = static_cast<double>(x.numel()) / std::max(kept, 1.0);
-  const Tensor centred = x - mean(x, dims, true);
+  const Tensor nearly = x - mean(x, dims, true);
+  // Where the mean is large it is rounded by as much as the deviation. What is left of it is 0 but
+  // for that, and so constant.
+  const Tensor centred = nearly - no_grad([&] { return mean(nearly, dims, true); });
   const double freedom = std::max(count - static_cast<double>(correction), 0.0);
   return (sum(square(centred), dims, keepdim) / freedom).to(x_in.dtype());
 }
@@ -268,6 +306,17 @@ Tensor std(const Tensor& x, const Dims& dims, std::int64_t correction, bool keep
   const Tensor none = variance == 0.0;
   return where(none, variance, sqrt(where(none, ones_like(variance), variance)));
 }
+
+namespace {
+
+/// The 2-norm along the dimensions of extent 1 in `kept`. At 0 it counts as constant.
+Tensor root_of_squares(const Tensor& x, const Shape& kept) {
+  const Tensor squares = sum_to(square(x.to(statistics_dtype(x.dtype()))), kept);
+  const Tensor none = squares == 0.0;
+  return masked_fill(sqrt(masked_fill(squares, none, 1.0)), none, 0.0).to(x.dtype());
+}
+
+}  // namespace
 
 Tensor norm(const Tensor& x_in, const Dims& dims, bool keepdim) {
   const OpCall call(ops::norm, x_in);
@@ -281,6 +330,11 @@ Tensor norm(const Tensor& x_in, const Dims& dims, bool keepdim) {
   return record_finished(call, y, dims, keepdim,
                          [x = SavedTensor(x), length = SavedTensor::of_result(length)](
                              const Tensor& dy, InputGradients& inputs) {
+                           if (inputs.creates_graph())
+                             return set_composed(inputs, dy, {inputs.operand(0, x)},
+                                                 [kept = dy.shape()](std::span<const Tensor> in) {
+                                                   return root_of_squares(in[0], kept);
+                                                 });
                            const Tensor& r = length.get();
                            const Tensor zero = zeros({}, r.options());
                            const Tensor safe = where(eq(r, zero), ones({}, r.options()), r);
@@ -356,12 +410,17 @@ Tensor cumsum(const Tensor& x_in, std::int64_t dim) {
   Tensor y = empty(x.shape(), x.options());
   backend_of(x).reduction.cumsum({.out = y.view(), .in = x.view(), .dim = d}, stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [d](const Tensor& dy, InputGradients& inputs) {
-    Tensor dx = empty(dy.shape(), dy.options());
-    backend_of(dy).reduction.cumsum({.out = dx.view(), .in = dy.view(), .dim = d, .reverse = true},
-                                    stream_of(dy));
-    inputs.set(0, std::move(dx));
-  });
+  return call.record(y, Differentiable{[d](const Tensor& dy, InputGradients& inputs) {
+                       const auto backwards = [d](const Tensor& gradient) {
+                         Tensor dx = empty(gradient.shape(), gradient.options());
+                         backend_of(gradient).reduction.cumsum(
+                             {.out = dx.view(), .in = gradient.view(), .dim = d, .reverse = true},
+                             stream_of(gradient));
+                         return dx;
+                       };
+                       inputs.set(0, adjoint(inputs, ops::cumsum.name, dy, backwards,
+                                             [d](const Tensor& ddx) { return cumsum(ddx, d); }));
+                     }});
 }
 
 Tensor cumprod(const Tensor& x_in, std::int64_t dim) {

@@ -54,6 +54,19 @@ Tensor rotated(const Tensor& x_in, const Tensor& cos, const Tensor& sin, bool in
   return y;
 }
 
+/// The same, recorded: its gradient is turned the other way.
+Tensor recorded_rotation(const OpCall<1>& call, const Tensor& cos, const Tensor& sin,
+                         bool inverse) {
+  Tensor y = rotated(call[0], cos, sin, inverse);
+  if (!call.recording()) return y;
+  const auto backward = [cos = SavedTensor(cos), sin = SavedTensor(sin), inverse](
+                            const Tensor& dy, InputGradients& inputs) {
+    const OpCall back(ops::rotary_embedding, dy);
+    inputs.set(0, recorded_rotation(back, cos.get(), sin.get(), !inverse));
+  };
+  return call.record(std::move(y), Differentiable{backward});
+}
+
 }  // namespace
 
 Tensor rotary_embedding(const Tensor& x_in, const Tensor& cos_in, const Tensor& sin_in) {
@@ -61,12 +74,7 @@ Tensor rotary_embedding(const Tensor& x_in, const Tensor& cos_in, const Tensor& 
   const Tensor& x = call[0];
   check_heads(call.name(), x);
   const Tensor cos = table_for(call.name(), x, cos_in), sin = table_for(call.name(), x, sin_in);
-  Tensor y = rotated(x, cos, sin, false);
-  if (!call.recording()) return y;
-  return call.record(std::move(y), [cos = SavedTensor(cos), sin = SavedTensor(sin)](
-                                       const Tensor& dy, InputGradients& inputs) {
-    inputs.set(0, rotated(dy, cos.get(), sin.get(), true));
-  });
+  return recorded_rotation(call, cos, sin, false);
 }
 
 Tensor& rotary_embedding_(Tensor& x, const Tensor& cos_in, const Tensor& sin_in) {

@@ -4,6 +4,7 @@
 
 #include "autograd/ops/common.hpp"
 #include "autograd/ops/composed.hpp"
+#include "autograd/ops/recorded.hpp"
 
 namespace lockstep {
 
@@ -43,9 +44,10 @@ Tensor triangle(const OpDescriptor& op, const Tensor& x, bool upper, std::int64_
   backend_of(x).elementwise.triangle(
       {.out = y.view(), .in = x.view(), .upper = upper, .diagonal = diagonal}, stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [&op, upper, diagonal](const Tensor& dy, InputGradients& inputs) {
-    inputs.set(0, triangle(op, dy, upper, diagonal));
-  });
+  return call.record(
+      y, Differentiable{[&op, upper, diagonal](const Tensor& dy, InputGradients& inputs) {
+        inputs.set(0, triangle(op, dy, upper, diagonal));
+      }});
 }
 
 /// out[..i..] = x[..index[..i..]..] along dimension d, in the name of an op.
@@ -55,15 +57,22 @@ Tensor gathered(const OpDescriptor& op, const Tensor& x, int d, const Tensor& in
   backend_of(x).index.gather({.out = y.view(), .in = x.view(), .index = index.view(), .dim = d},
                              stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [d, index = SavedTensor(index)](const Tensor& dy, InputGradients& inputs) {
-    // Each addition is rounded: 16 bits would lose most of what meets at one element.
-    const Tensor terms = dy.to(statistics_dtype(dy.dtype()));
-    const Tensor dx = zeros(inputs.operand_shape(0), terms.options());
-    backend_of(dy).index.scatter_add(
-        {.out = dx.view(), .in = terms.view(), .index = index.get().view(), .dim = d},
-        stream_of(dy));
-    inputs.set(0, dx);
-  });
+  const auto backward = [&op, d, at = SavedTensor(index)](const Tensor& dy,
+                                                          InputGradients& inputs) {
+    const auto scattered = [&](const Tensor& gradient) {
+      // Each addition is rounded: 16 bits would lose most of what meets at one element.
+      const Tensor terms = gradient.to(statistics_dtype(gradient.dtype()));
+      const Tensor dx = zeros(inputs.operand_shape(0), terms.options());
+      backend_of(dx).index.scatter_add(
+          {.out = dx.view(), .in = terms.view(), .index = at.get().view(), .dim = d},
+          stream_of(dx));
+      return dx;
+    };
+    inputs.set(0, adjoint(inputs, op.name, dy, scattered, [&op, d, at](const Tensor& ddx) {
+                 return gathered(op, ddx, d, at.get());
+               }));
+  };
+  return call.record(y, Differentiable{backward});
 }
 
 }  // namespace
@@ -95,13 +104,14 @@ Tensor cat(std::span<const Tensor> tensors, std::int64_t dim) {
     at += extent;
   }
   if (!call.recording()) return out;
-  return call.record(out, [d, sizes = std::move(sizes)](const Tensor& dy, InputGradients& inputs) {
+  const auto backward = [d, sizes = std::move(sizes)](const Tensor& dy, InputGradients& inputs) {
     std::int64_t start = 0;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       if (inputs.wanted(i)) inputs.set(i, dy.slice(d, start, start + sizes[i]));
       start += sizes[i];
     }
-  });
+  };
+  return call.record(out, Differentiable{backward});
 }
 
 Tensor stack(std::span<const Tensor> tensors, std::int64_t dim) {
@@ -137,6 +147,20 @@ Tensor joined_in_place(std::span<const Tensor> parts, int dim, const Shape& shap
   return make_view(parts[0], parts[0].data_ptr(), shape, strides);
 }
 
+/// Gradients of parts side by side, recorded; 0 for those that none came for.
+Tensor joined(std::span<const Tensor> parts, const std::vector<std::int64_t>& sizes, int dim,
+              const Shape& shape) {
+  const TensorOptions options = std::ranges::find_if(parts, &Tensor::defined)->options();
+  std::vector<Tensor> all(parts.begin(), parts.end());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].defined()) continue;
+    Shape own = shape;
+    own[dim] = sizes[i];
+    all[i] = zeros(own, options);
+  }
+  return cat(all, dim);
+}
+
 }  // namespace
 
 std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, std::int64_t dim) {
@@ -156,9 +180,10 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, 
   LOCKSTEP_CHECK(at == x.shape()[d], InvalidArgument, call.name(), ": the sizes add up to ", at,
                  ", the dimension has extent ", x.shape()[d]);
   if (!call.recording()) return parts;
-  call.record_outputs(parts, [d, sizes = std::vector(sizes.begin(), sizes.end())](
-                                 std::span<const Tensor> dys, InputGradients& inputs) {
+  const auto backward = [d, sizes = std::vector(sizes.begin(), sizes.end())](
+                            std::span<const Tensor> dys, InputGradients& inputs) {
     const Shape shape = inputs.operand_shape(0);
+    if (inputs.creates_graph()) return inputs.set(0, joined(dys, sizes, d, shape));
     if (const Tensor whole = joined_in_place(dys, d, shape); whole.defined())
       return inputs.set(0, whole);
     const auto defined = std::ranges::find_if(dys, &Tensor::defined);
@@ -173,7 +198,8 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, 
       start += sizes[i];
     }
     inputs.set(0, std::move(dx));
-  });
+  };
+  call.record_outputs(parts, Differentiable{backward});
   return parts;
 }
 
@@ -265,8 +291,9 @@ Tensor flip(const Tensor& x, const Dims& dims) {
     backend_of(x).elementwise.copy({.out = y.view(), .in = reversed(x.view(), wrapped)},
                                    stream_of(x));
   if (!call.recording()) return y;
-  return call.record(
-      y, [wrapped](const Tensor& dy, InputGradients& inputs) { inputs.set(0, flip(dy, wrapped)); });
+  return call.record(y, Differentiable{[wrapped](const Tensor& dy, InputGradients& inputs) {
+                       inputs.set(0, flip(dy, wrapped));
+                     }});
 }
 
 Tensor roll(const Tensor& x, std::int64_t shift, std::int64_t dim) {

@@ -1,8 +1,15 @@
+#include <algorithm>
+
 #include "autograd/ops/common.hpp"
 #include "autograd/ops/composed.hpp"
+#include "autograd/ops/losses.hpp"
+#include "autograd/ops/recorded.hpp"
+#include "lockstep/autograd/ops/comparison.hpp"
+#include "lockstep/autograd/ops/indexing.hpp"
 #include "lockstep/autograd/ops/loss.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
+#include "lockstep/autograd/ops/shape.hpp"
 
 namespace lockstep {
 
@@ -14,6 +21,13 @@ namespace {
 
 using namespace autograd;
 
+Tensor recorded_softmax_gradient(const Tensor& dy_in, const Tensor& y_in, bool log, int dim) {
+  const DType wide = statistics_dtype(dy_in.dtype());
+  const Tensor dy = dy_in.to(wide), y = y_in.to(wide);
+  const Tensor dx = log ? dy - exp(y) * sum(dy, {dim}, true) : y * (dy - sum(dy * y, {dim}, true));
+  return dx.to(dy_in.dtype());
+}
+
 /// @param dim of the rows, as kernels take it
 Tensor softmax_rows(const OpDescriptor& op, const Tensor& x_in, bool log, int dim = -1) {
   const OpCall call(op, x_in);
@@ -23,14 +37,17 @@ Tensor softmax_rows(const OpDescriptor& op, const Tensor& x_in, bool log, int di
                                 stream_of(x));
   if (!call.recording()) return y;
   return call.record(
-      y, [log, dim, y = SavedTensor::of_result(y)](const Tensor& dy_in, InputGradients& inputs) {
+      y, Differentiable{[log, dim, y = SavedTensor::of_result(y)](const Tensor& dy_in,
+                                                                  InputGradients& inputs) {
+        if (inputs.creates_graph())
+          return inputs.set(0, recorded_softmax_gradient(dy_in, inputs.result(y), log, dim));
         const Tensor dy = dy_in.contiguous();
         Tensor dx = empty(dy.shape(), dy.options());
         backend_of(dy).softmax.backward(
             {.dx = dx.view(), .dy = dy.view(), .y = y.get().view(), .log = log, .dim = dim},
             stream_of(dy));
         inputs.set(0, std::move(dx));
-      });
+      }});
 }
 
 Tensor softmax_along(const OpDescriptor& op, const Tensor& x, std::int64_t dim, bool log) {
@@ -62,6 +79,19 @@ struct RowLosses {
 /// Mixed precision need not convert logits alone: kernels compute in f32, and give f32 losses.
 constexpr OpDescriptor unweighted_cross_entropy{.name = ops::cross_entropy.name};
 
+/// The same losses from recorded ops.
+Tensor composed_losses(const Tensor& logits, const Tensor& targets, const Tensor& weight,
+                       const kernels::CrossEntropyOptions& options) {
+  const Tensor scores = log_softmax(logits.to(statistics_dtype(logits.dtype())), 1);
+  const Tensor counted = targets != options.ignore_index;
+  const Tensor classes = where(counted, targets, 0).unsqueeze(1);
+  const Tensor weighted = weight.defined() ? scores * weight.to(scores.dtype()) : scores;
+  Tensor losses = -gather(weighted, 1, classes).squeeze(1);
+  if (options.label_smoothing > 0)
+    losses = lerp(losses, -mean(weighted, {1}), options.label_smoothing);
+  return where(counted, losses, 0);
+}
+
 RowLosses row_losses(const Tensor& logits_in, const Tensor& targets_in,
                      const CrossEntropyOptions& options) {
   const OpCall call(options.weight.defined() ? ops::cross_entropy : unweighted_cross_entropy,
@@ -81,11 +111,16 @@ RowLosses row_losses(const Tensor& logits_in, const Tensor& targets_in,
                                             .options = row_options},
                                            stream_of(logits));
   if (!call.recording()) return {loss, row_weight};
-  const Tensor recorded =
-      call.record(loss, [row_options, logits = SavedTensor(logits), targets = SavedTensor(targets),
-                         weight = SavedTensor(weight),
-                         kept = SavedTensor(kept)](const Tensor& dloss, InputGradients& inputs) {
+  const Tensor recorded = call.record(
+      loss, Differentiable{[row_options, logits = SavedTensor(logits),
+                            targets = SavedTensor(targets), weight = SavedTensor(weight),
+                            kept = SavedTensor(kept)](const Tensor& dloss, InputGradients& inputs) {
         const Tensor& x = logits.get();
+        if (inputs.creates_graph())
+          return set_composed(
+              inputs, dloss, {inputs.operand(0, logits)}, [&](std::span<const Tensor> in) {
+                return composed_losses(in[0], targets.get(), weight.get(), row_options);
+              });
         Tensor dx = empty(x.shape(), x.options());
         backend_of(x).cross_entropy.backward({.dlogits = dx.view(),
                                               .dloss = dloss.view(),
@@ -96,7 +131,7 @@ RowLosses row_losses(const Tensor& logits_in, const Tensor& targets_in,
                                               .options = row_options},
                                              stream_of(x));
         inputs.set(0, std::move(dx));
-      });
+      }});
   return {recorded, row_weight};
 }
 
@@ -116,6 +151,25 @@ Tensor soft_cross_entropy(const Tensor& logits, const Tensor& targets,
   if (options.reduction == Reduction::none) return losses;
   const Tensor total = sum(losses);
   return options.reduction == Reduction::sum ? total : total / static_cast<double>(losses.numel());
+}
+
+/// Whether the losses of images are sooner there from log-probabilities that lie as the logits do:
+/// rows of classes would be copies, which cost more than they gain where an image has some pixels
+/// for its classes. 16 bits would round them.
+bool lies_by_class(const Tensor& logits, const Tensor& weight) {
+  if (logits.dim() <= 2 || logits.numel() == 0) return false;
+  const std::int64_t classes = logits.size(1), pixels = logits.numel() / logits.size(0) / classes;
+  return pixels >= std::max<std::int64_t>(64, classes / 16) && logits.is_contiguous() &&
+         logits.device().is_cpu() && size_of(logits.dtype()) >= 4 &&
+         (!weight.defined() || weight.dtype() == logits.dtype());
+}
+
+/// The logits, with 0 for those whose target is ignored: what they are must not reach a gradient.
+Tensor without_ignored(const Tensor& logits, const Tensor& targets, std::int64_t ignored) {
+  const Tensor is_ignored = targets == ignored;
+  const bool is_known = can_look_at(targets);
+  if (is_known && !any(is_ignored).item<bool>()) return logits;
+  return masked_fill(logits, is_ignored.unsqueeze(1), 0.0);
 }
 
 void check_cross_entropy(const Tensor& logits, const Tensor& targets,
@@ -164,6 +218,12 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
     if (call[0].dtype() == call[1].dtype()) return soft_cross_entropy(call[0], call[1], options);
   }
   check_cross_entropy(logits, targets, options);
+  if (lies_by_class(logits, options.weight) && options.label_smoothing == 0)
+    return picked_loss(ops::cross_entropy,
+                       log_softmax(without_ignored(logits, targets, options.ignore_index), 1),
+                       targets,
+                       {options.weight.defined() ? options.weight.detach() : Tensor(),
+                        options.ignore_index, options.reduction});
   const auto [losses, counts] =
       row_losses(as_rows(logits), targets.reshape({targets.numel()}), options);
   if (options.reduction == Reduction::none) return losses.reshape(targets.shape());

@@ -114,13 +114,14 @@ Tensor median(const Tensor& x_in) {
   const Tensor& x = call[0];
   const Tensor y = no_grad([&] { return median(x.reshape({-1}), 0).first; });
   if (!call.recording()) return y;
-  return call.record(y, [x = SavedTensor(x), y = SavedTensor::of_result(y)](
+  const auto backward = [x = SavedTensor(x), y = SavedTensor::of_result(y)](
                             const Tensor& dy, InputGradients& inputs) {
     const Tensor middle = logical_or(eq(x.get(), y.get()), isnan(x.get()));
     const DType wide = statistics_dtype(dy.dtype());
     const Tensor share = (dy.to(wide) / sum(middle).to(wide)).to(dy.dtype());
     inputs.set(0, masked_fill(share.expand(middle.shape()), logical_not(middle), 0.0));
-  });
+  };
+  return call.record(y, Differentiable{backward});
 }
 
 namespace {

@@ -2,6 +2,8 @@
 
 #include "autograd/ops/composed.hpp"
 #include "autograd/ops/images.hpp"
+#include "autograd/ops/recorded.hpp"
+#include "lockstep/autograd/ops/shape.hpp"
 
 namespace lockstep {
 
@@ -18,9 +20,12 @@ using namespace autograd;
 
 std::int64_t pooled_extent(std::int64_t in, std::int64_t kernel, std::int64_t stride,
                            std::int64_t padding, bool ceil_mode) {
-  LOCKSTEP_CHECK(kernel > 0 && stride > 0 && padding >= 0 && 2 * padding <= kernel, InvalidArgument,
-                 "pooling: kernel ", kernel, ", stride ", stride, ", padding ", padding,
-                 ": kernel and stride must be positive, padding at most half the kernel");
+  LOCKSTEP_CHECK(
+      kernel > 0 && stride > 0 && padding >= 0 && padding <= kernel / 2 &&
+          std::max(kernel, stride) <= largest_extent,
+      InvalidArgument, "pooling: kernel ", kernel, ", stride ", stride, ", padding ", padding,
+      ": kernel and stride must be positive, and extents of images, padding at most half "
+      "the kernel");
   const std::int64_t room = in + 2 * padding - kernel;
   LOCKSTEP_CHECK(room >= 0 || ceil_mode, InvalidArgument, "pooling: a window of ", kernel,
                  " does not fit an extent of ", in, " with padding ", padding);
@@ -70,15 +75,23 @@ Tensor max_pool2d(const Tensor& x_in, const Pool2dOptions& options) {
   backend_of(x).pooling.max(
       {.y = y.view(), .index = index.view(), .x = x.view(), .geometry = geometry}, stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [geometry = geometry, channels_last, index = SavedTensor(index)](
+  const auto backward = [geometry = geometry, channels_last, index = SavedTensor(index)](
                             const Tensor& dy_in, InputGradients& inputs) {
-    const Tensor dy = ordered(dy_in, channels_last);
-    Tensor dx = empty_image(inputs.operand_shape(0), dy.options(), channels_last);
-    backend_of(dy).pooling.max_backward(
-        {.dx = dx.view(), .dy = dy.view(), .index = index.get().view(), .geometry = geometry},
-        stream_of(dy));
-    inputs.set(0, std::move(dx));
-  });
+    const auto back = [&](const Tensor& gradient) {
+      const Tensor dy = ordered(gradient, channels_last);
+      Tensor dx = empty_image(inputs.operand_shape(0), dy.options(), channels_last);
+      backend_of(dy).pooling.max_backward(
+          {.dx = dx.view(), .dy = dy.view(), .index = index.get().view(), .geometry = geometry},
+          stream_of(dy));
+      return dx;
+    };
+    const auto at_maxima = [index](const Tensor& ddx) {
+      const Tensor places = index.get().to(DType::i64).flatten(2);
+      return gather(ddx.flatten(2), 2, places).reshape(index.get().shape());
+    };
+    inputs.set(0, adjoint(inputs, ops::max_pool2d.name, dy_in, back, at_maxima));
+  };
+  return call.record(y, Differentiable{backward});
 }
 
 namespace {
@@ -91,13 +104,20 @@ Tensor average_pool(const OpCall<1>& call, const kernels::PoolGeometry& geometry
   Tensor y = empty_image(shape, x.options(), channels_last);
   backend_of(x).pooling.average({.y = y.view(), .x = x.view(), .geometry = geometry}, stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [geometry, channels_last](const Tensor& dy_in, InputGradients& inputs) {
-    const Tensor dy = ordered(dy_in, channels_last);
-    Tensor dx = empty_image(inputs.operand_shape(0), dy.options(), channels_last);
-    backend_of(dy).pooling.average_backward(
-        {.dx = dx.view(), .dy = dy.view(), .geometry = geometry}, stream_of(dy));
-    inputs.set(0, std::move(dx));
-  });
+  const auto backward = [geometry, channels_last](const Tensor& dy_in, InputGradients& inputs) {
+    const auto back = [&](const Tensor& gradient) {
+      const Tensor dy = ordered(gradient, channels_last);
+      Tensor dx = empty_image(inputs.operand_shape(0), dy.options(), channels_last);
+      backend_of(dy).pooling.average_backward(
+          {.dx = dx.view(), .dy = dy.view(), .geometry = geometry}, stream_of(dy));
+      return dx;
+    };
+    inputs.set(0, adjoint(inputs, ops::avg_pool2d.name, dy_in, back,
+                          [geometry, of = dy_in.shape()](const Tensor& ddx) {
+                            return average_pool(OpCall(ops::avg_pool2d, ddx), geometry, of);
+                          }));
+  };
+  return call.record(y, Differentiable{backward});
 }
 
 }  // namespace

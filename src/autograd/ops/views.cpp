@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/recorded.hpp"
 
 namespace lockstep {
 
@@ -15,17 +16,29 @@ namespace {
 
 using namespace autograd;
 
-/// A window on x, recorded with the function of (gradient, InputGradients) that maps it back.
+/// A window on x, recorded with the function of (gradient, InputGradients) that maps it back, by
+/// recorded ops or as an adjoint.
 template <class Backward>
 Tensor view_op(const OpDescriptor& op, const Tensor& x, void* data, const Shape& shape,
                const Strides& strides, Backward backward) {
   const OpCall call(op, x);
   Tensor y = make_view(x, data, shape, strides);
   if (!call.recording()) return y;
-  return call.record(std::move(y),
-                     [backward = std::move(backward)](const Tensor& dy, InputGradients& inputs) {
+  return call.record(std::move(y), Differentiable{[backward = std::move(backward)](
+                                                      const Tensor& dy, InputGradients& inputs) {
                        inputs.set(0, backward(dy, inputs));
-                     });
+                     }});
+}
+
+/// The gradient of operand 0 where the result is its window: 0 around it.
+template <class Window>
+Tensor framed(const InputGradients& inputs, std::string_view op, const Tensor& dy, Window window) {
+  const auto frame = [&](const Tensor& gradient) {
+    Tensor dx = zeros(inputs.operand_shape(0), gradient.options());
+    window(dx).copy_(gradient);
+    return dx;
+  };
+  return adjoint(inputs, op, dy, frame, window);
 }
 
 void* offset_by(const Tensor& x, std::int64_t elements) {
@@ -179,9 +192,10 @@ Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
   return view_op(ops::slice, *this, offset_by(*this, first * strides()[d]), new_shape, new_strides,
                  [d, first, last, step](const Tensor& dy, const InputGradients& inputs) {
                    if (dy.shape() == inputs.operand_shape(0)) return dy;  // the slice is all of it
-                   Tensor dx = zeros(inputs.operand_shape(0), dy.options());
-                   dx.slice(d, first, last, step).copy_(dy);
-                   return dx;
+                   const auto window = [=](const Tensor& x) {
+                     return x.slice(d, first, last, step);
+                   };
+                   return framed(inputs, ops::slice.name, dy, window);
                  });
 }
 
@@ -224,9 +238,8 @@ Tensor Tensor::diagonal(std::int64_t offset, std::int64_t dim1, std::int64_t dim
   const std::int64_t start = length == 0 ? 0 : first1 * strides()[d1] + first2 * strides()[d2];
   return view_op(ops::diagonal, *this, offset_by(*this, start), kept, kept_strides,
                  [offset, d1, d2](const Tensor& dy, const InputGradients& inputs) {
-                   Tensor dx = zeros(inputs.operand_shape(0), dy.options());
-                   dx.diagonal(offset, d1, d2).copy_(dy);
-                   return dx;
+                   const auto window = [=](const Tensor& x) { return x.diagonal(offset, d1, d2); };
+                   return framed(inputs, ops::diagonal.name, dy, window);
                  });
 }
 

@@ -13,9 +13,10 @@ ls::Tensor cube(const ls::Tensor& x_in) {
   const ls::Tensor& x = call[0];
   ls::Tensor y = ls::no_grad([&] { return x * x * x; });  // or a loop over x.flat<float>()
   if (!call.recording()) return y;
-  return call.record(y, [x = SavedTensor(x)](const ls::Tensor& dy, InputGradients& dx) {
-    dx.set(0, dy * ls::square(x.get()) * 3.0);
-  });
+  const auto backward = [x = SavedTensor(x)](const ls::Tensor& dy, InputGradients& dx) {
+    dx.set(0, dy * ls::square(dx.operand(0, x)) * 3.0);
+  };
+  return call.record(y, Differentiable{backward});
 }
 
 struct GatedLinear : nn::Module {
@@ -33,6 +34,10 @@ int main() {
                                      {ls::rand({3, 4}, {ls::DType::f64})});
   if (!result) std::cerr << result.mismatch << '\n';  // "input 0, element 3: backward gives ..."
 
+  const auto second = ls::grad_grad_check([](const auto& in) { return cube(in[0]); },
+                                          {ls::rand({3, 4}, {ls::DType::f64})});
+  if (!second) std::cerr << second.mismatch << '\n';
+
   auto layer = nn::make<GatedLinear>(16, 32);
   layer->to(ls::DType::f64);
   const ls::Tensor x = ls::rand({2, 16}, {ls::DType::f64});
@@ -44,6 +49,6 @@ int main() {
   if (ls::cuda_device_count() > 0)
     on_gpu = static_cast<bool>(ls::grad_check([](const auto& in) { return cube(in[0]); },
                                               {ls::rand({3, 4}, {ls::DType::f64, ls::cuda(0)})}));
-  if (!result || !of_layer || !on_gpu) return 1;
+  if (!result || !second || !of_layer || !on_gpu) return 1;
   std::cout << "all gradients match\n";
 }
