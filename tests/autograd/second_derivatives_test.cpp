@@ -337,6 +337,27 @@ TEST(SecondDerivatives, OfReplicasAreThoseOfOneProcess) {
   }
 }
 
+// Not recorded either, as long as the graph stays for the wrapper's backward.
+TEST(GradThroughAWrapper, LeavesItsBackwardToCome) {
+  manual_seed(1);
+  const auto alone = nn::make<Critic>();
+  const Tensor x = randn({4, 3}).set_requires_grad();
+  const Tensor slope = grad(sum(alone(x)), {x})[0];
+  mean(alone(x)).backward();
+  comm::run_ranks(2, [&](comm::Communicator& world) {
+    const auto net = nn::make<Critic>();
+    net->load_state_dict(alone->state_dict());
+    DistributedDataParallel<Critic> ddp(net, CommunicatorPtr(&world));
+    const Tensor own = x.detach().clone().set_requires_grad();
+    const Tensor y = ddp(own);
+    EXPECT_THROW(grad(sum(y), {own}), InvalidArgument);
+    expect_equal(grad(sum(y), {own}, {.retain_graph = true})[0], slope, 1e-6);
+    EXPECT_FALSE(net->out->weight.grad().defined());
+    mean(y).backward();
+    expect_equal(net->out->weight.grad(), alone->out->weight.grad(), 1e-6);
+  });
+}
+
 /// Energies, and the forces that they are the potential of.
 struct Potential : nn::Module {
   nn::Child<nn::Linear> hidden{this, "hidden", 3, 8}, out{this, "out", 8, 1};

@@ -205,7 +205,8 @@ class Engine {
   /// Propagates `gradients` of `roots` to all leaves. If an op or a hook throws, leaves keep what
   /// reached them before, and the nodes hold no gradients. The error of an op says in which layer
   /// it was recorded ("in blocks.3.fc1: ..."), while that is alive.
-  /// @param edges where backward goes from some nodes, in the place of their own edges
+  /// @param edges where backward goes from some nodes, in the place of their own edges; who waits
+  /// for backwards through a tag is told of none then, as it reaches no parameter
   /// @param create_graph whether backward is recorded itself; then `edges` must lead to no leaf
   /// @throws InvalidArgument if part of the graph was freed by an earlier backward; Unsupported for
   /// `create_graph` and an op whose backward cannot be recorded.

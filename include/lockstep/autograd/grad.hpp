@@ -33,11 +33,11 @@ struct GradOptions {
 ///     (loss + 10 * square(norm(slope, {1}) - 1).mean()).backward();
 ///
 /// @throws InvalidArgument for an output or input that requires no gradient, for one that is not
-/// used, unless allowed, for grad_outputs that do not fit, and, without `create_graph`, for a graph
-/// that goes through a DistributedDataParallel, whose backward is to reach all parameters: call its
-/// module instead; Unsupported for `create_graph` through an op whose gradient cannot be
-/// differentiated (linear_cross_entropy, SyncBatchNorm, collectives, and ops of one's own that are
-/// not `Differentiable`).
+/// used, unless allowed, for grad_outputs that do not fit, and, with neither `retain_graph` nor
+/// `create_graph`, for a graph that goes through a DistributedDataParallel, whose backward is to
+/// reach all parameters: call its module instead; Unsupported for `create_graph` through an op
+/// whose gradient cannot be differentiated (linear_cross_entropy, SyncBatchNorm, collectives, and
+/// ops of one's own that are not `Differentiable`).
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          const GradOptions& options = {});
 /// The same of lists.

@@ -39,28 +39,19 @@ struct ComposedBatchNorm {
   }
 };
 
-/// What the recorded gradient of a batch norm needs beside what the other reads.
-struct RecordedBatchNorm {
-  bool has_bias, has_residual;
-  double eps;
-
-  /// @param mean, variance undefined: those of the batch
-  void set(InputGradients& inputs, const Tensor& dy, const SavedTensor& x,
-           const SavedTensor& weight, const SavedTensor& result, const Tensor& mean = {},
-           const Tensor& variance = {}) const {
-    const Tensor &input = x.get(), &y = result.get();
-    // Neither bias nor residual is read but for ReLU, whose place is known.
-    const auto unread = [&](bool is_there, std::size_t i, const Shape& shape) {
-      if (!is_there) return Tensor();
-      return inputs.operand(i, SavedTensor(zeros(shape, {inputs.operand_dtype(i), dy.device()})));
-    };
-    set_composed(
-        inputs, dy,
-        {inputs.operand(0, x), inputs.operand(1, weight), unread(has_bias, 2, {input.size(1)}),
-         unread(has_residual, 3, input.shape())},
-        ComposedBatchNorm{mean, variance, y.defined() ? logical_not(y <= 0.0) : Tensor(), eps});
-  }
-};
+/// Hands over the gradients of a batch norm, recorded.
+/// @param result saved where the call ended with ReLU
+/// @param mean, variance undefined: those of the batch
+void set_recorded(InputGradients& inputs, const Tensor& dy, const SavedTensor& x,
+                  const SavedTensor& weight, const SavedTensor& result, double eps,
+                  const Tensor& mean = {}, const Tensor& variance = {}) {
+  const Tensor& y = result.get();
+  set_composed(
+      inputs, dy,
+      {inputs.operand(0, x), inputs.operand(1, weight), unread_operand(inputs, 2, dy.device()),
+       unread_operand(inputs, 3, dy.device())},
+      ComposedBatchNorm{mean, variance, y.defined() ? logical_not(y <= 0.0) : Tensor(), eps});
+}
 
 Tensor train(const BatchNormCall& call, const Tensor& running_mean, const Tensor& running_var,
              const Tensor& num_batches_tracked, const BatchNormOptions& options) {
@@ -88,13 +79,12 @@ Tensor train(const BatchNormCall& call, const Tensor& running_mean, const Tensor
        .num_batches_tracked = view_or_absent(moves ? num_batches_tracked : Tensor())},
       stream_of(x));
   if (!call.recording()) return y;
-  const RecordedBatchNorm recorded{call[2].defined(), call[3].defined(), options.eps};
   return call.record(
-      y, Differentiable{[relu = options.relu, recorded, x = SavedTensor(x),
+      y, Differentiable{[relu = options.relu, eps = options.eps, x = SavedTensor(x),
                          weight = SavedTensor(weight), mean = SavedTensor(mean),
                          rstd = SavedTensor(rstd), behind = SavedRelu(call, options, y)](
                             const Tensor& dy_in, InputGradients& inputs) {
-        if (inputs.creates_graph()) return recorded.set(inputs, dy_in, x, weight, behind.y);
+        if (inputs.creates_graph()) return set_recorded(inputs, dy_in, x, weight, behind.y, eps);
         const Tensor& input = x.get();
         const Tensor dy = ordered(dy_in, !input.is_contiguous());
         const BatchNormGradients gradients(inputs, input, relu);
@@ -120,14 +110,13 @@ Tensor evaluate(const BatchNormCall& call, const Tensor& running_mean, const Ten
   const Tensor& weight = call[1];
   const Tensor y = normalised(call, x, running_mean, running_var, options);
   if (!call.recording()) return y;
-  const RecordedBatchNorm recorded{call[2].defined(), call[3].defined(), options.eps};
   return call.record(
-      y, Differentiable{[relu = options.relu, recorded, eps = options.eps, x = SavedTensor(x),
+      y, Differentiable{[relu = options.relu, eps = options.eps, x = SavedTensor(x),
                          weight = SavedTensor(weight), mean = SavedTensor(running_mean),
                          var = SavedTensor(running_var), behind = SavedRelu(call, options, y)](
                             const Tensor& dy_in, InputGradients& inputs) {
         if (inputs.creates_graph())
-          return recorded.set(inputs, dy_in, x, weight, behind.y, mean.get(), var.get());
+          return set_recorded(inputs, dy_in, x, weight, behind.y, eps, mean.get(), var.get());
         const Tensor& input = x.get();
         const Tensor dy = ordered(dy_in, !input.is_contiguous());
         const BatchNormGradients gradients(inputs, input, relu);

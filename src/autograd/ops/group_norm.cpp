@@ -55,20 +55,16 @@ struct GroupNormBackward {
   static constexpr bool is_differentiable = true;
   Groups of;
   double eps;
-  bool has_bias;
   SavedTensor x, weight, mean, variance;
 
   void operator()(const Tensor& dy_in, InputGradients& inputs) const {
     const Tensor& input = x.get();
-    if (inputs.creates_graph()) {
-      // The bias itself is not read: what its gradient is follows from any.
-      const Tensor shift =
-          has_bias ? inputs.operand(2, SavedTensor(zeros({of.channels}, input.options())))
-                   : Tensor();
+    if (inputs.creates_graph())
       return set_composed(
-          inputs, dy_in, {inputs.operand(0, x), inputs.operand(1, weight), shift},
+          inputs, dy_in,
+          {inputs.operand(0, x), inputs.operand(1, weight),
+           unread_operand(inputs, 2, input.device())},
           [&](std::span<const Tensor> in) { return by_layer_norm(in[0], of, in[1], in[2], eps); });
-    }
     const Tensor dy = dy_in.contiguous();
     const TensorOptions statistics = mean.get().options();
     const Tensor dy_sum = empty({of.images * of.channels}, statistics);
@@ -152,9 +148,8 @@ Tensor by_planes(const Groups& of, const Tensor& x_in, const Tensor& weight_in,
                                   stream_of(x));
   });
   if (!call.recording()) return y;
-  return call.record(y,
-                     GroupNormBackward{of, eps, bias.defined(), SavedTensor(x), SavedTensor(weight),
-                                       SavedTensor(mean), SavedTensor(variance)});
+  return call.record(y, GroupNormBackward{of, eps, SavedTensor(x), SavedTensor(weight),
+                                          SavedTensor(mean), SavedTensor(variance)});
 }
 
 }  // namespace

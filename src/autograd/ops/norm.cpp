@@ -99,25 +99,21 @@ struct LayerNormBackward {
   Shape normalized_shape;
   std::int64_t columns;
   double eps;
-  bool has_bias;
   SavedTensor x, weight, mean, rstd;
 
   /// The same from recorded ops.
   void record(const Tensor& dy, InputGradients& inputs) const {
     const DType wide = mean.get().dtype();
-    // The bias itself is not read: what its gradient is follows from any.
-    const Tensor shift =
-        has_bias ? inputs.operand(2, SavedTensor(zeros(normalized_shape, x.get().options())))
-                 : Tensor();
-    set_composed(inputs, dy, {inputs.operand(0, x), inputs.operand(1, weight), shift},
-                 [&](std::span<const Tensor> in) {
-                   const Dims dims = last_dims(normalized_shape);
-                   const Tensor rows = in[0].to(wide);
-                   Tensor y =
-                       by_root_mean_square(rows - lockstep::mean(rows, dims, true), dims, eps);
-                   if (in[1].defined()) y = y * in[1].to(wide);
-                   return in[2].defined() ? y + in[2].to(wide) : y;
-                 });
+    set_composed(
+        inputs, dy,
+        {inputs.operand(0, x), inputs.operand(1, weight), unread_operand(inputs, 2, dy.device())},
+        [&](std::span<const Tensor> in) {
+          const Dims dims = last_dims(normalized_shape);
+          const Tensor rows = in[0].to(wide);
+          Tensor y = by_root_mean_square(rows - lockstep::mean(rows, dims, true), dims, eps);
+          if (in[1].defined()) y = y * in[1].to(wide);
+          return in[2].defined() ? y + in[2].to(wide) : y;
+        });
   }
   void operator()(const Tensor& dy_in, InputGradients& inputs) const {
     if (inputs.creates_graph()) return record(dy_in, inputs);
@@ -171,8 +167,8 @@ Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tenso
                                 stream_of(x));
   if (!call.recording()) return y;
   return call.record(
-      y, LayerNormBackward{normalized_shape, columns, eps, bias.defined(), SavedTensor(x),
-                           SavedTensor(weight), SavedTensor(mean), SavedTensor(rstd)});
+      y, LayerNormBackward{normalized_shape, columns, eps, SavedTensor(x), SavedTensor(weight),
+                           SavedTensor(mean), SavedTensor(rstd)});
 }
 
 Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,

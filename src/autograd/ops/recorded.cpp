@@ -3,6 +3,7 @@
 #include "autograd/partial_gradients.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
+#include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::autograd {
 namespace {
@@ -18,6 +19,12 @@ Tensor apart(const Tensor& operand) {
 }
 
 }  // namespace
+
+Tensor unread_operand(const InputGradients& inputs, std::size_t i, Device device) {
+  if (!inputs.wanted(i)) return {};
+  return inputs.operand(
+      i, SavedTensor(zeros(inputs.operand_shape(i), {inputs.operand_dtype(i), device})));
+}
 
 void set_composed(InputGradients& inputs, const Tensor& dy, const std::vector<Tensor>& operands,
                   const Composition& composition) {

@@ -38,6 +38,10 @@ Tensor adjoint(const InputGradients& inputs, std::string_view op, const Tensor& 
       }});
 }
 
+/// Operand `i`, if its gradient is wanted, where no gradient depends on its values, so that nobody
+/// saved them: of zeros, in its place in the graph. Else undefined.
+Tensor unread_operand(const InputGradients& inputs, std::size_t i, Device device);
+
 /// What a fused op is composed of, as a function of its operands.
 using Composition = std::function<Tensor(std::span<const Tensor>)>;
 /// The same of an op with several results.
