@@ -90,6 +90,17 @@ inline OpCases op_cases() {
   pair("mul_row", {4096, 1024}, {1024}, [](const Tensor& a, const Tensor& b) { return a * b; });
   pair("mul_column", {4096, 1024}, {4096, 1},
        [](const Tensor& a, const Tensor& b) { return a * b; });
+  pair("mul_narrow_row", {many / 16, 16}, {16},
+       [](const Tensor& a, const Tensor& b) { return a * b; });
+  pair("sub_narrow_column", {many / 4, 4}, {many / 4, 1},
+       [](const Tensor& a, const Tensor& b) { return a - b; });
+  forward("remainder", {many}, [](const Tensor& x) { return remainder(x, 0.125); });
+  forward("atan2", {many}, [](const Tensor& x) { return atan2(x, x + 0.25); });
+  forward("asin", {many}, asin);
+  forward("sinh", {many}, sinh);
+  forward("atanh", {many}, atanh);
+  pair("huber_loss", {many}, {many},
+       [](const Tensor& a, const Tensor& b) { return huber_loss(a, b, 0.25); });
   forward("where", {many}, [](const Tensor& x) { return where(gt(x, 0.0), x, 0.0); });
   forward("to_bf16", {many}, [](const Tensor& x) { return x.to(DType::bf16); });
   forward("to_f16", {many}, [](const Tensor& x) { return x.to(DType::f16); });
@@ -107,6 +118,7 @@ inline OpCases op_cases() {
   forward("logsumexp_rows", matrix, [](const Tensor& x) { return logsumexp(x, 1); });
   forward("cumsum_rows", matrix, [](const Tensor& x) { return cumsum(x, 1); });
   forward("cumsum_columns", matrix, [](const Tensor& x) { return cumsum(x, 0); });
+  forward("cumprod_rows", matrix, [](const Tensor& x) { return cumprod(x + 1.0, 1); });
 
   // Order and places.
   forward("sort_rows", {1024, 1024}, [](const Tensor& x) { return sort(x).first; });
@@ -134,6 +146,9 @@ inline OpCases op_cases() {
   });
   forward("cat", {1024, 1024}, [](const Tensor& x) { return cat({x, x, x, x}, 1); });
   forward("repeat", {1024, 1024}, [](const Tensor& x) { return repeat(x, {2, 2}); });
+  forward("expand_narrow", {many / 16, 1}, [](const Tensor& x) {
+    return x.expand({x.size(0), 16}).contiguous();
+  });
   forward("pad", {8, 64, 56, 56}, [](const Tensor& x) { return pad(x, {1, 1, 1, 1}); });
 
   // Norms, softmax and losses.

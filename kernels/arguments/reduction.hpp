@@ -29,8 +29,9 @@ struct ArgExtremeArguments {
   bool largest = true;
 };
 
-/// Running sum along dim.
-struct CumsumArguments {
+/// Running sum or product along dim.
+struct ScanArguments {
+  ReduceOp op = ReduceOp::sum;  ///< or prod
   ArrayView out = {}, in = {};
   int dim = 0;
   bool reverse = false;  ///< from the end
@@ -50,6 +51,6 @@ struct TopkArguments {
 #define LOCKSTEP_REDUCTION_KERNELS(KERNEL) \
   KERNEL(reduce, ReduceArguments)          \
   KERNEL(arg_extreme, ArgExtremeArguments) \
-  KERNEL(cumsum, CumsumArguments)          \
+  KERNEL(scan, ScanArguments)              \
   KERNEL(topk, TopkArguments)
 LOCKSTEP_KERNEL_FAMILY(reduction, ReductionKernels, LOCKSTEP_REDUCTION_KERNELS)

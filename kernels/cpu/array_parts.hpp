@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
+#include "cpu/tiles.hpp"
 #include "lockstep/core/parallel.hpp"
 
 /// @file
@@ -17,6 +19,11 @@ std::int64_t total_units(const Arrays& arrays, const Units& units_of) {
   std::int64_t total = 0;
   for (const auto& array : arrays) total += units_of(array);
   return total;
+}
+
+/// The grain of units for `parallel_for`: with fewer elements than two threads are worth, all.
+inline std::int64_t grain_of(std::int64_t elements, std::int64_t units) {
+  return elements < 2 * parallel_grain ? std::numeric_limits<std::int64_t>::max() : units;
 }
 
 /// Calls `visit(array, begin, end)` for the parts of arrays that lie in [begin, end) of all units.

@@ -90,6 +90,11 @@ void copy_same_dtype(const ArrayView& out, const ArrayView& in, const LoopNest& 
   if (const int d = transposed_dimension(nest); d >= 0) return copy_transposed(nest, d, out, in);
   const std::size_t size = lockstep::size_of(out.dtype);
   if (has_short_rows(nest, size)) return copy_short_rows(nest, out, in);
+  if (nest.rank > 1 && nest.inner() < long_row)
+    return run_tiled(nest, std::array{TileOperand::raw_output(out), TileOperand::raw_input(in)},
+                     [size](void* const* p, std::int64_t n) {
+                       std::memcpy(p[0], p[1], static_cast<std::size_t>(n) * size);
+                     });
   for_each_row(nest, out, in, [&](char* to, const char* from, std::int64_t n) {
     copy_elements(size, to, nest.inner_stride(0), from, nest.inner_stride(1), n);
   });

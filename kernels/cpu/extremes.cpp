@@ -86,14 +86,17 @@ void reduction::arg_extreme(const kernels::ArgExtremeArguments& arguments, Strea
   });
 }
 
-void reduction::cumsum(const kernels::CumsumArguments& arguments, StreamRef) {
+void reduction::scan(const kernels::ScanArguments& arguments, StreamRef) {
   const ArrayView &out = arguments.out, &in = arguments.in;
   const int dim = arguments.dim;
   const std::int64_t length = in.shape[dim];
-  const auto loop = dispatch_numeric(in.dtype, "cumsum", [&](auto) {
-    return loops().lines.running_sums[static_cast<std::size_t>(in.dtype)];
+  const bool multiplies = arguments.op == ReduceOp::prod;
+  const auto loop = dispatch_numeric(in.dtype, multiplies ? "cumprod" : "cumsum", [&](auto) {
+    const LineLoops& lines = loops().lines;
+    const auto dtype = static_cast<std::size_t>(in.dtype);
+    return multiplies ? lines.running_products[dtype] : lines.running_sums[dtype];
   });
-  // Of the lines' nest, neighbours are summed by one call.
+  // Of the lines' nest, neighbours are taken by one call.
   Shape starts = in.shape;
   starts[dim] = 1;
   const LoopNest nest = make_loop_nest(starts, {&out.strides, &in.strides});

@@ -1,5 +1,6 @@
 #include "cpu/loop_nest.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -95,7 +96,20 @@ void Cursor::seek(const LoopNest& nest, std::int64_t position) {
 }
 
 void Cursor::advance(const LoopNest& nest, std::int64_t count) {
-  auto d = static_cast<std::size_t>(nest.rank - 1);
+  advance_in(nest, static_cast<std::size_t>(nest.rank - 1), count);
+}
+
+std::int64_t Cursor::whole_rows(const LoopNest& nest, std::int64_t count) const {
+  const auto last = static_cast<std::size_t>(nest.rank - 1);
+  if (last == 0 || index[last] != 0 || count < nest.inner()) return 0;
+  return std::min(count / nest.inner(), nest.extent[last - 1] - index[last - 1]);
+}
+
+void Cursor::advance_rows(const LoopNest& nest, std::int64_t rows) {
+  advance_in(nest, static_cast<std::size_t>(nest.rank - 2), rows);
+}
+
+void Cursor::advance_in(const LoopNest& nest, std::size_t d, std::int64_t count) {
   const auto operands = static_cast<std::size_t>(nest.operands);
   index[d] += count;
   for (std::size_t k = 0; k < operands; ++k) offset[k] += count * nest.stride[k][d];

@@ -31,6 +31,11 @@ struct LoopNest {
   std::int64_t inner_stride(int operand) const {
     return stride[static_cast<std::size_t>(operand)][static_cast<std::size_t>(rank - 1)];
   }
+  /// Stride of an operand in the dimension outside the innermost one; 0 if there is none.
+  std::int64_t row_stride(int operand) const {
+    return rank < 2 ? 0
+                    : stride[static_cast<std::size_t>(operand)][static_cast<std::size_t>(rank - 2)];
+  }
   /// True if the operand's elements follow one another in the nest's order.
   bool is_linear(int operand) const;
   /// True if the operand is one element, repeated.
@@ -51,10 +56,18 @@ struct Cursor {
   void seek(const LoopNest& nest, std::int64_t position);
   /// Goes on by `count` elements, at most to the end of the innermost row.
   void advance(const LoopNest& nest, std::int64_t count);
+  /// Whole rows of the innermost dimension that lie in `count` elements from here and, in the
+  /// dimension outside it, before its end; 0 within a row.
+  std::int64_t whole_rows(const LoopNest& nest, std::int64_t count) const;
+  /// Goes on by so many.
+  void advance_rows(const LoopNest& nest, std::int64_t rows);
   /// Elements left in the innermost row.
   std::int64_t row_left(const LoopNest& nest) const {
     return nest.inner() - index[static_cast<std::size_t>(nest.rank - 1)];
   }
+
+ private:
+  void advance_in(const LoopNest& nest, std::size_t dim, std::int64_t count);
 };
 
 }  // namespace lockstep::cpu_kernels

@@ -38,6 +38,14 @@ constexpr bool is_accumulate_type(DType dtype) {
 }
 
 using LoadLoop = void (*)(void* tile, const void* from, std::int64_t stride, std::int64_t n);
+/// Rows of elements in memory; strides are in elements.
+struct SourceRows {
+  const void* from;
+  std::int64_t row_stride, stride;
+  std::int64_t rows, columns;
+};
+/// Loads row after row, as LoadLoop does one.
+using LoadRowsLoop = void (*)(void* tile, const SourceRows& source);
 using StoreLoop = void (*)(void* to, std::int64_t stride, const void* tile, std::int64_t n);
 using UnaryLoop = void (*)(void* y, const void* x, std::int64_t n, const OpConstants& constants);
 /// `saved` is x or y, whichever ops.def names.
@@ -93,7 +101,8 @@ struct LoopTable {
 
 /// All loops of one instruction set.
 struct Loops {
-  LoadLoop load[dtypes] = {};          ///< memory of a dtype to a tile of its accumulation type
+  LoadLoop load[dtypes] = {};  ///< memory of a dtype to a tile of its accumulation type
+  LoadRowsLoop load_rows[dtypes] = {};
   LoopTable<StoreLoop, dtypes> store;  ///< a tile to memory of a dtype
   WhereLoop where[4] = {};             ///< by log2 of the element's bytes
   LoopTable<UnaryLoop, unary_count> unary;

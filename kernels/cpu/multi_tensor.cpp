@@ -9,6 +9,7 @@
 #include "arguments/elementwise.hpp"
 #include "cpu/array_parts.hpp"
 #include "cpu/tiles.hpp"
+#include "functional/average.hpp"
 #include "functional/fingerprint.hpp"
 
 namespace lockstep::cpu_kernels {
@@ -89,7 +90,7 @@ void average_elements(const ArrayView& average, const ArrayView& value, A share,
     if (!direct) load(tile.data(), from, 1, n);
     const A* const v = direct ? static_cast<const A*>(from) : tile.data();
     A* const a = average.as<A>() + first;
-    for (std::int64_t i = 0; i < n; ++i) a[i] += share * (v[i] - a[i]);
+    for (std::int64_t i = 0; i < n; ++i) a[i] = functional::averaged(a[i], v[i], share);
   }
 }
 
@@ -144,7 +145,8 @@ void multi_tensor::round(const kernels::RoundArguments& a, StreamRef stream) {
 void multi_tensor::square_sum(const kernels::SquareSumArguments& a, StreamRef) {
   for (const ArrayView& array : a.arrays) check_squares(array);
   std::vector<SquareSum> partials(static_cast<std::size_t>(total_units(a.arrays, chunks_of)));
-  parallel_for(static_cast<std::int64_t>(partials.size()), 1,
+  parallel_for(static_cast<std::int64_t>(partials.size()),
+               grain_of(total_units(a.arrays, contiguous_count), 1),
                [&](std::int64_t begin, std::int64_t end) {
                  auto next = partials.begin() + begin;
                  visit_parts(a.arrays, chunks_of, begin, end,

@@ -4,8 +4,12 @@
 #include <cstring>
 #include <utility>
 
+#include "cpu/source_rows.hpp"
+
 namespace lockstep::cpu_kernels {
 namespace {
+
+using LOCKSTEP_ISA::copy_each_row;
 
 /// Calls `visit` with a zero of the unsigned type of that size.
 template <class Visitor>
@@ -155,8 +159,8 @@ void transpose_typed(T* to, std::int64_t to_row_stride, const T* from,
 }
 
 template <class T>
-void load_typed(void* tile, const void* from, std::int64_t stride, std::int64_t n) {
-  copy_typed(static_cast<T*>(tile), 1, static_cast<const T*>(from), stride, n);
+void load_rows_typed(void* tile, const SourceRows& source) {
+  copy_each_row<T, T>(static_cast<T*>(tile), source, copy_typed<T>);
 }
 
 template <class T>
@@ -193,8 +197,9 @@ void transpose_elements(std::size_t size, void* to, std::int64_t to_row_stride, 
   });
 }
 
-LoadLoop raw_load(std::size_t size) {
-  return dispatch_size(size, [](auto zero) -> LoadLoop { return load_typed<decltype(zero)>; });
+LoadRowsLoop raw_load_rows(std::size_t size) {
+  return dispatch_size(size,
+                       [](auto zero) -> LoadRowsLoop { return load_rows_typed<decltype(zero)>; });
 }
 
 StoreLoop raw_store(std::size_t size) {

@@ -23,7 +23,7 @@ void transpose_elements(std::size_t size, void* to, std::int64_t to_row_stride, 
                         std::int64_t from_column_stride, std::int64_t rows, std::int64_t columns);
 
 /// The loops of a raw operand: a tile holds the elements as they are.
-LoadLoop raw_load(std::size_t size);
+LoadRowsLoop raw_load_rows(std::size_t size);
 StoreLoop raw_store(std::size_t size);
 
 }  // namespace lockstep::cpu_kernels

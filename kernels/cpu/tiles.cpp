@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "cpu/raw.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::cpu_kernels {
 namespace {
-
-/// Rows at least this long are handed to the loop one at a time; shorter ones are gathered.
-constexpr std::int64_t long_row = 64;
 
 /// One thread's walk over a part of the nest.
 class TileWalk {
@@ -21,7 +19,7 @@ class TileWalk {
       const int operand = static_cast<int>(k);
       in_place_[k] = operands[k].direct &&
                      (by_row_ ? nest.inner_stride(operand) == 1 : nest.is_linear(operand));
-      constant_[k] = operands[k].load && nest.is_scalar(operand);
+      constant_[k] = operands[k].load_rows && nest.is_scalar(operand);
       all_in_place_ &= in_place_[k];
     }
   }
@@ -36,31 +34,48 @@ class TileWalk {
       loop(pointers.data(), at, n);
       for (std::size_t k = 0; k < operands_.size(); ++k)
         if (operands_[k].store && !in_place_[k]) store(k, n);
-      walk(cursor_, n, [](const Cursor&, std::int64_t, std::int64_t) {});
       at += n;
+      if (by_row_)
+        cursor_.advance(nest_, n);
+      else
+        cursor_.seek(nest_, at);
     }
   }
 
  private:
   std::int64_t piece(std::int64_t left) const {
     if (by_row_) left = std::min(left, cursor_.row_left(nest_));
-    return all_in_place_ ? left : std::min(left, tile_elements);
+    if (all_in_place_ || left <= tile_elements) return left;
+    // Of short rows whole ones, once the first is over.
+    if (by_row_ || cursor_.row_left(nest_) < nest_.inner()) return std::min(left, tile_elements);
+    return tile_elements - tile_elements % nest_.inner();
   }
 
   void load_constants(std::int64_t count) {
     for (std::size_t k = 0; k < operands_.size(); ++k)
       if (constant_[k])
-        operands_[k].load(tile(k), operands_[k].data, 0, std::min(count, tile_elements));
+        operands_[k].load_rows(tile(k), {.from = operands_[k].data,
+                                         .row_stride = 0,
+                                         .stride = 0,
+                                         .rows = 1,
+                                         .columns = std::min(count, tile_elements)});
   }
 
-  /// Calls `visit(cursor, first, count)` for each run of one row within the next n elements.
+  /// Calls `visit(cursor, first, rows, columns)` for the parts of the next n elements: rows of the
+  /// innermost dimension, whole ones as many as the dimension outside it has, or a part of one.
   template <class Visitor>
-  void walk(Cursor& cursor, std::int64_t n, Visitor visit) const {
+  void walk(Cursor cursor, std::int64_t n, Visitor visit) const {
     for (std::int64_t first = 0; first < n;) {
-      const std::int64_t count = std::min(n - first, cursor.row_left(nest_));
-      visit(cursor, first, count);
-      cursor.advance(nest_, count);
-      first += count;
+      if (const std::int64_t rows = cursor.whole_rows(nest_, n - first); rows > 0) {
+        visit(cursor, first, rows, nest_.inner());
+        cursor.advance_rows(nest_, rows);
+        first += rows * nest_.inner();
+      } else {
+        const std::int64_t count = std::min(n - first, cursor.row_left(nest_));
+        visit(cursor, first, std::int64_t{1}, count);
+        cursor.advance(nest_, count);
+        first += count;
+      }
     }
   }
 
@@ -74,23 +89,32 @@ class TileWalk {
   void* load(std::size_t k, std::int64_t n) {
     if (in_place_[k]) return place(k, cursor_);
     const TileOperand& operand = operands_[k];
-    if (operand.load && !constant_[k]) {
-      Cursor cursor = cursor_;
-      walk(cursor, n, [&](const Cursor& at, std::int64_t first, std::int64_t count) {
-        operand.load(tile(k) + first * static_cast<std::int64_t>(operand.tile_size), place(k, at),
-                     nest_.inner_stride(static_cast<int>(k)), count);
-      });
-    }
+    if (operand.load_rows && !constant_[k])
+      walk(cursor_, n,
+           [&](const Cursor& at, std::int64_t first, std::int64_t rows, std::int64_t columns) {
+             operand.load_rows(tile(k) + first * static_cast<std::int64_t>(operand.tile_size),
+                               {.from = place(k, at),
+                                .row_stride = nest_.row_stride(static_cast<int>(k)),
+                                .stride = nest_.inner_stride(static_cast<int>(k)),
+                                .rows = rows,
+                                .columns = columns});
+           });
     return tile(k);
   }
 
   void store(std::size_t k, std::int64_t n) {
     const TileOperand& operand = operands_[k];
-    Cursor cursor = cursor_;
-    walk(cursor, n, [&](const Cursor& at, std::int64_t first, std::int64_t count) {
-      operand.store(place(k, at), nest_.inner_stride(static_cast<int>(k)),
-                    tile(k) + first * static_cast<std::int64_t>(operand.tile_size), count);
-    });
+    const auto size = static_cast<std::int64_t>(operand.size),
+               tile_size = static_cast<std::int64_t>(operand.tile_size);
+    const std::int64_t stride = nest_.inner_stride(static_cast<int>(k)),
+                       row_stride = nest_.row_stride(static_cast<int>(k));
+    walk(cursor_, n,
+         [&](const Cursor& at, std::int64_t first, std::int64_t rows, std::int64_t columns) {
+           if (stride == 1 && row_stride == columns) columns *= std::exchange(rows, 1);
+           for (std::int64_t r = 0; r < rows; ++r)
+             operand.store(place(k, at) + r * row_stride * size, stride,
+                           tile(k) + (first + r * columns) * tile_size, columns);
+         });
   }
 
   const LoopNest& nest_;
@@ -122,7 +146,7 @@ TileOperand describe_raw(const ArrayView& view) {
 
 TileOperand TileOperand::input(const ArrayView& view) {
   TileOperand operand = describe(view, accumulate_of(view.dtype));
-  operand.load = loops().load[static_cast<std::size_t>(view.dtype)];
+  operand.load_rows = loops().load_rows[static_cast<std::size_t>(view.dtype)];
   return operand;
 }
 
@@ -138,7 +162,7 @@ TileOperand TileOperand::output(const ArrayView& view, Accumulate type) {
 
 TileOperand TileOperand::raw_input(const ArrayView& view) {
   TileOperand operand = describe_raw(view);
-  operand.load = raw_load(operand.size);
+  operand.load_rows = raw_load_rows(operand.size);
   return operand;
 }
 

@@ -19,14 +19,17 @@ inline constexpr std::int64_t parallel_grain = 32768;
 /// Elements of one tile.
 inline constexpr std::int64_t tile_elements = 1024;
 
+/// Rows at least this long are handed to the loop one at a time; shorter ones are gathered.
+inline constexpr std::int64_t long_row = 64;
+
 /// One operand of a tiled loop.
 struct TileOperand {
   char* data = nullptr;
-  std::size_t size = 0;       ///< bytes of an element in memory
-  std::size_t tile_size = 0;  ///< bytes of an element in a tile
-  LoadLoop load = nullptr;    ///< null for an output
-  StoreLoop store = nullptr;  ///< null for an input
-  bool direct = false;        ///< memory and tile have the same format
+  std::size_t size = 0;              ///< bytes of an element in memory
+  std::size_t tile_size = 0;         ///< bytes of an element in a tile
+  LoadRowsLoop load_rows = nullptr;  ///< null for an output
+  StoreLoop store = nullptr;         ///< null for an input
+  bool direct = false;               ///< memory and tile have the same format
 
   /// An operand that the loop sees in its accumulation type.
   static TileOperand input(const ArrayView& view);

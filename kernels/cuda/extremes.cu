@@ -1,6 +1,7 @@
 #include "arguments/reduction.hpp"
 #include "cuda/group.hpp"
 #include "cuda/lines.hpp"
+#include "functional/reduction.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
@@ -82,41 +83,44 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-/// What running sums are kept in: f64, as on the CPU, so that long lines lose nothing.
+/// What running sums and products are kept in: f64, as on the CPU, so that long lines lose nothing;
+/// integers count modulo 2^64.
 template <class T>
-using RunningSum =
-    std::conditional_t<std::is_integral_v<AccumulateType<T>>, AccumulateType<T>, double>;
+using RunningTotal =
+    std::conditional_t<std::is_integral_v<AccumulateType<T>>, std::uint64_t, double>;
 
 template <class T>
-__device__ RunningSum<T> widened(T value) {
-  return static_cast<RunningSum<T>>(convert<AccumulateType<T>>(value));
+__device__ RunningTotal<T> widened(T value) {
+  return static_cast<RunningTotal<T>>(convert<AccumulateType<T>>(value));
 }
 
 template <class T>
-__device__ T narrowed(RunningSum<T> sum) {
-  return convert<T>(static_cast<AccumulateType<T>>(sum));
+__device__ T narrowed(RunningTotal<T> total) {
+  return convert<T>(static_cast<AccumulateType<T>>(total));
 }
 
 /// A thread a line: of many lines, or short ones.
-template <class T>
+template <ReduceOp op, class T>
 __global__ void __launch_bounds__(threads)
-    cumsum_kernel(const __grid_constant__ Lines<2> lines, T* out, const T* in, bool reverse) {
+    scan_kernel(const __grid_constant__ Lines<2> lines, T* out, const T* in, bool reverse) {
   for (std::int64_t i = global_thread(); i < lines.starts.count; i += grid_threads()) {
     const auto at = lines.starts.offsets(static_cast<std::uint32_t>(i));
-    RunningSum<T> sum{};
+    RunningTotal<T> total = op == ReduceOp::prod ? 1 : 0;
     for (std::int64_t j = 0; j < lines.length[0]; ++j) {
       const std::int64_t place = reverse ? lines.length[0] - 1 - j : j;
-      sum += widened(in[at.of[1] + place * lines.stride[1]]);
-      out[at.of[0] + place * lines.stride[0]] = narrowed<T>(sum);
+      functional::reduction_combine<op>(total, widened(in[at.of[1] + place * lines.stride[1]]));
+      out[at.of[0] + place * lines.stride[0]] = narrowed<T>(total);
     }
   }
 }
 
-/// A block a line: as many elements as it has threads at once, by sums within warps and over them.
-template <class T>
+/// A block a line: as many elements as it has threads at once, by totals within warps and over
+/// them.
+template <ReduceOp op, class T>
 __global__ void __launch_bounds__(threads)
-    long_cumsum_kernel(const __grid_constant__ Lines<2> lines, T* out, const T* in, bool reverse) {
-  using A = RunningSum<T>;
+    long_scan_kernel(const __grid_constant__ Lines<2> lines, T* out, const T* in, bool reverse) {
+  using A = RunningTotal<T>;
+  constexpr A nothing = op == ReduceOp::prod ? 1 : 0;
   constexpr int warps = threads / warp_size;
   __shared__ A of_warp[warps];
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
@@ -124,26 +128,42 @@ __global__ void __launch_bounds__(threads)
   const std::int64_t length = lines.length[0];
   for (std::int64_t i = blockIdx.x; i < lines.starts.count; i += gridDim.x) {
     const auto at = lines.starts.offsets(static_cast<std::uint32_t>(i));
-    A before{};  // all that the block has passed
+    A before = nothing;  // all that the block has passed
     for (std::int64_t first = 0; first < length; first += threads) {
       const std::int64_t j = first + threadIdx.x;
       const std::int64_t place = reverse ? length - 1 - j : j;
-      A sum = j < length ? widened(in[at.of[1] + place * lines.stride[1]]) : A{};
+      A total = j < length ? widened(in[at.of[1] + place * lines.stride[1]]) : nothing;
       for (int distance = 1; distance < warp_size; distance *= 2) {
-        const A lower = __shfl_up_sync(0xFFFFFFFFu, sum, static_cast<unsigned>(distance));
-        if (lane >= distance) sum += lower;
+        const A lower = __shfl_up_sync(0xFFFFFFFFu, total, static_cast<unsigned>(distance));
+        if (lane >= distance) functional::reduction_combine<op>(total, lower);
       }
-      __syncthreads();  // the former sums' readers are done
-      if (lane == warp_size - 1) of_warp[warp] = sum;
+      __syncthreads();  // the former totals' readers are done
+      if (lane == warp_size - 1) of_warp[warp] = total;
       __syncthreads();
       A lower_warps = before;
       for (int w = 0; w < warps; ++w) {
         if (w == warp) lower_warps = before;
-        before += of_warp[w];
+        functional::reduction_combine<op>(before, of_warp[w]);
       }
-      if (j < length) out[at.of[0] + place * lines.stride[0]] = narrowed<T>(lower_warps + sum);
+      functional::reduction_combine<op>(total, lower_warps);
+      if (j < length) out[at.of[0] + place * lines.stride[0]] = narrowed<T>(total);
     }
   }
+}
+
+template <ReduceOp op>
+void scan_by(const kernels::ScanArguments& a, StreamRef stream, const char* name) {
+  const auto lines = lines_along<2>(a.dim, {&a.out, &a.in});
+  dispatch_numeric(a.in.dtype, name, [&]<class T>(TypeTag<T>) {
+    // From so many lines on a thread each keeps the device busy; below, so short ones are few
+    // steps.
+    constexpr std::int64_t many_lines = 1 << 16, short_line = 64;
+    const std::int64_t count = lines.starts.count;
+    const bool is_long = count < many_lines && lines.length[0] > short_line;
+    launch(stream, grid_for(count, is_long ? 1 : threads), threads, 0,
+           is_long ? long_scan_kernel<op, T> : scan_kernel<op, T>, lines, a.out.as<T>(),
+           a.in.as<T>(), a.reverse);
+  });
 }
 
 }  // namespace
@@ -166,19 +186,10 @@ void reduction::topk(const kernels::TopkArguments& a, StreamRef stream) {
   });
 }
 
-void reduction::cumsum(const kernels::CumsumArguments& a, StreamRef stream) {
+void reduction::scan(const kernels::ScanArguments& a, StreamRef stream) {
   if (a.out.numel() == 0) return;
-  const auto lines = lines_along<2>(a.dim, {&a.out, &a.in});
-  dispatch_numeric(a.in.dtype, "cumsum", [&]<class T>(TypeTag<T>) {
-    // From so many lines on a thread each keeps the device busy; below, so short ones are few
-    // steps.
-    constexpr std::int64_t many_lines = 1 << 16, short_line = 64;
-    const std::int64_t count = lines.starts.count;
-    const bool is_long = count < many_lines && lines.length[0] > short_line;
-    launch(stream, grid_for(count, is_long ? 1 : threads), threads, 0,
-           is_long ? long_cumsum_kernel<T> : cumsum_kernel<T>, lines, a.out.as<T>(), a.in.as<T>(),
-           a.reverse);
-  });
+  if (a.op == ReduceOp::prod) return scan_by<ReduceOp::prod>(a, stream, "cumprod");
+  scan_by<ReduceOp::sum>(a, stream, "cumsum");
 }
 
 }  // namespace lockstep::cuda_kernels

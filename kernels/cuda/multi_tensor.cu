@@ -2,6 +2,7 @@
 #include "cuda/chunk_table.hpp"
 #include "cuda/row_access.hpp"
 #include "cuda/scratch.hpp"
+#include "functional/average.hpp"
 #include "functional/fingerprint.hpp"
 #include "functional/math.hpp"
 
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(threads)
     auto a = load_row<N>(average, at, last, wide);
     const auto v = load_row<N>(value, at, last, wide);
     LOCKSTEP_UNROLL
-    for (int j = 0; j < N; ++j) a[j] += static_cast<A>(share) * (v[j] - a[j]);
+    for (int j = 0; j < N; ++j) a[j] = functional::averaged(a[j], v[j], static_cast<A>(share));
     store_row<N>(average, at, last, wide, a);
   }
 }

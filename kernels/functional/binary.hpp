@@ -4,7 +4,8 @@
 #include "functional/math.hpp"
 
 /// @file
-/// Elementwise functions of two operands, over the accumulation type T.
+/// Elementwise functions of two operands, over the accumulation type T. Where an X is among them it
+/// is a T or a math::CloseOperand.
 
 namespace lockstep::functional::inline LOCKSTEP_ISA {
 
@@ -62,20 +63,24 @@ struct Div : Constants<T> {
 template <class T>
 struct FloorDivide : Constants<T> {
   using Constants<T>::Constants;
-  LOCKSTEP_HD T forward(T a, T b) const {
+  template <class X>
+  LOCKSTEP_HD T forward(X dividend, X divisor) const {
+    const T a = math::number_of(dividend), b = math::number_of(divisor);
     if constexpr (is_integer<T>) {
       const T quotient = Div<T>(OpConstants{}).forward(a, b);
       // Modulo 2^64, as the product may overflow; by 0 all of a would be left.
       const T rest = static_cast<T>(Modular<T>(a) - Modular<T>(quotient) * Modular<T>(b));
       return b != 0 && rest != 0 && (rest < 0) != (b < 0) ? quotient - 1 : quotient;
     } else {
-      if (b == 0) return a / b;
-      const T rest = math::fmod(a, b);
-      T quotient = (a - rest) / b;  // whole, but for its rounding
-      if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;
-      if (quotient == 0) return T(0) * (a / b);  // a zero of the right sign
+      const T rest = math::fmod(dividend, divisor);
+      const T nearly = (a - rest) / b;  // whole, but for its rounding
+      const bool is_above = (rest != 0) & ((rest < 0) != (b < 0));
+      const T quotient = is_above ? nearly - 1 : nearly;
       const T whole = math::floor(quotient);
-      return quotient - whole > T(0.5) ? whole + 1 : whole;
+      const T nearest = quotient - whole > T(0.5) ? whole + 1 : whole;
+      const T ratio = a / b;
+      const T result = quotient == 0 ? T(0) * ratio : nearest;  // a zero of the right sign
+      return b == 0 ? ratio : result;
     }
   }
   LOCKSTEP_HD T gradient_a(T, T, T) const { return T(0); }
@@ -87,16 +92,22 @@ struct FloorDivide : Constants<T> {
 template <class T>
 struct Remainder : Constants<T> {
   using Constants<T>::Constants;
-  LOCKSTEP_HD T forward(T a, T b) const {
+  template <class X>
+  LOCKSTEP_HD T forward(X a, X divisor) const {
+    const T b = math::number_of(divisor);
     T rest;
     if constexpr (is_integer<T>)
       rest = b == 0 || b == -1 ? 0 : a % b;  // by -1 the least i64 would trap; nothing is left
     else
-      rest = math::fmod(a, b);
-    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+      rest = math::fmod(a, divisor);
+    return (rest != 0) & ((rest < 0) != (b < 0)) ? rest + b : rest;
   }
-  LOCKSTEP_HD T gradient_a(T dy, T, T) const { return dy; }
-  LOCKSTEP_HD T gradient_b(T dy, T a, T b) const {
+  template <class X>
+  LOCKSTEP_HD T gradient_a(T dy, X, X) const {
+    return dy;
+  }
+  template <class X>
+  LOCKSTEP_HD T gradient_b(T dy, X a, X b) const {
     return -dy * FloorDivide<T>(OpConstants{}).forward(a, b);
   }
 };
@@ -106,7 +117,8 @@ struct Remainder : Constants<T> {
 template <class T>
 struct Fmod : Constants<T> {
   using Constants<T>::Constants;
-  LOCKSTEP_HD T forward(T a, T b) const {
+  template <class X>
+  LOCKSTEP_HD T forward(X a, X b) const {
     if constexpr (is_integer<T>)
       return b == 0 || b == -1 ? 0 : a % b;  // by -1 the least i64 would trap; nothing is left
     else
@@ -187,6 +199,25 @@ struct Swiglu : FloatingConstants<T> {
     return dy * b * s * (1 + a * (1 - s));
   }
   LOCKSTEP_HD T gradient_b(T dy, T a, T) const { return dy * a * math::sigmoid(a); }
+};
+
+/// Huber's loss of an error e = a - b: e^2 / 2 up to alpha, from there on linear (Huber 1964).
+template <class T>
+struct HuberLoss : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T a, T b) const {
+    const T error = a - b, slope = near(error);
+    return slope * (error - slope / 2);  // on both sides of alpha
+  }
+  LOCKSTEP_HD T gradient_a(T dy, T a, T b) const { return dy * near(a - b); }
+  LOCKSTEP_HD T gradient_b(T dy, T a, T b) const { return -dy * near(a - b); }
+
+ private:
+  /// NaN where the error is: a GradScaler looks at gradients alone.
+  LOCKSTEP_HD T near(T error) const {
+    const T raised = error < -this->alpha ? -this->alpha : error;
+    return raised > this->alpha ? this->alpha : raised;
+  }
 };
 
 /// Cross-entropy of a probability a against a target b: -(b log(a) + (1 - b) log(1 - a)). As in

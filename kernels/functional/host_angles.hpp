@@ -8,8 +8,8 @@
 #include "lockstep/core/macros.hpp"
 
 /// @file
-/// Sine, cosine, tangent and arctangent in float on the CPU, for math.hpp. Of angles that are not
-/// small (SmallAngle), infinities and NaN the C library's serve, by a call.
+/// Trigonometric functions and their inverses in float on the CPU, for math.hpp. Of angles that are
+/// not small (SmallAngle), infinities and NaN the C library's serve, by a call.
 
 namespace lockstep::functional::inline LOCKSTEP_ISA {
 namespace math {
@@ -100,6 +100,17 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float tan_host(float x) {
   return is_small(x) ? tan_host(SmallAngle{x}) : ::tanf(x);
 }
 
+/// The angle whose tangent is u, for |u| up to tan(pi/8).
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float atan_of_small(float u) {
+  const float z = u * u;
+  float p = -6.078221949e-02f;
+  p = p * z + 1.059381396e-01f;
+  p = p * z - 1.424353338e-01f;
+  p = p * z + 1.999847152e-01f;
+  p = p * z - 3.333331519e-01f;
+  return u + u * z * p;
+}
+
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float atan_host(float x) {
   const float t = ::fabsf(x);
   // atan t = c + atan u with |u| <= tan(pi/8), and c one of 0, pi/4, pi/2.
@@ -107,13 +118,68 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float atan_host(float x) {
   const float numerator = large ? -1.0f : middle ? t - 1.0f : t;
   const float denominator = large ? t : middle ? t + 1.0f : 1.0f;
   const float c = large ? 1.57079633f : middle ? 0.785398163f : 0.0f;
-  const float u = numerator / denominator, z = u * u;
-  float p = -6.078221949e-02f;
-  p = p * z + 1.059381396e-01f;
-  p = p * z - 1.424353338e-01f;
-  p = p * z + 1.999847152e-01f;
-  p = p * z - 3.333331519e-01f;
-  return ::copysignf(c + (u + u * z * p), x);
+  return ::copysignf(c + atan_of_small(numerator / denominator), x);
+}
+
+// What floats leave of pi / 2 and pi: to be added last.
+inline constexpr float half_pi = 1.57079637f, half_pi_rest = -4.37113883e-08f;
+inline constexpr float pi = 3.14159274f, pi_rest = -8.74227766e-08f;
+
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float atan2_host(float y, float x) {
+  const float height = ::fabsf(y), width = ::fabsf(x);
+  const bool is_steep = height > width, is_left = std::bit_cast<std::int32_t>(x) < 0;
+  constexpr float infinity = __builtin_huge_valf();
+  float less = is_steep ? width : height, more = is_steep ? height : width;
+  // Two infinities count alike; the sum of two that are large must not be infinite.
+  const bool are_infinite = (less == infinity) & (more == infinity);
+  const float scale = more > 0x1p125f ? 0.25f : 1.0f;
+  less = are_infinite ? 1.0f : less * scale;
+  more = are_infinite ? 1.0f : more * scale;
+  // less / more, as in atan_host: there is one division.
+  const bool middle = less > 0.414213562f * more;
+  const float numerator = middle ? less - more : less;
+  const float denominator = middle ? less + more : more;
+  const float u = numerator / (denominator == 0.0f ? 1.0f : denominator);
+  const float angle = (middle ? 0.785398163f : 0.0f) + atan_of_small(u);
+  const float from = is_steep ? half_pi : is_left ? pi : 0.0f;
+  const float rest = is_steep ? half_pi_rest : is_left ? pi_rest : 0.0f;
+  return ::copysignf(from + ((is_steep != is_left ? -angle : angle) + rest), y);
+}
+
+/// The sine's inverse at s for s up to 1/2, with z = s^2.
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float asin_of_small(float s, float z) {
+  float p = 3.751650818e-02f;
+  p = p * z + 1.443857212e-02f;
+  p = p * z + 3.180772337e-02f;
+  p = p * z + 4.451695527e-02f;
+  p = p * z + 7.500504179e-02f;
+  p = p * z + 1.666665999e-01f;
+  return s + s * (z * p);
+}
+
+/// The sine's inverse at t up to 1/2; above, half of the cosine's, by sin^2(a/2) = (1 - cos a) / 2.
+/// The callers choose numbers, not ways: of branches the compiler makes no vectors.
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float asin_or_half_acos(float t, bool is_large) {
+  const float z = is_large ? 0.5f * (1.0f - t) : t * t, root = __builtin_sqrtf(z);
+  return asin_of_small(is_large ? root : t, z);
+}
+
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float asin_host(float x) {
+  const float t = ::fabsf(x);
+  const bool is_large = t > 0.5f;
+  const float from = is_large ? half_pi : 0.0f, rest = is_large ? half_pi_rest : 0.0f;
+  const float factor = is_large ? -2.0f : 1.0f;
+  return ::copysignf(from + (factor * asin_or_half_acos(t, is_large) + rest), x);
+}
+
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float acos_host(float x) {
+  const float t = ::fabsf(x);
+  const bool is_large = t > 0.5f, is_negative = x < 0.0f;
+  const float from = is_large ? (is_negative ? pi : 0.0f) : half_pi;
+  const float rest = is_large ? (is_negative ? pi_rest : 0.0f) : half_pi_rest;
+  const float twice = is_large ? -2.0f : 1.0f;
+  const float factor = is_negative ? twice : -twice;
+  return from + (factor * asin_or_half_acos(t, is_large) + rest);
 }
 
 }  // namespace detail

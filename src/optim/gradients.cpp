@@ -80,7 +80,9 @@ Gradients::Gradients(const char* user, std::span<const Tensor> parameters, const
                    "gradients; give the group of the ranks that share them out");
     const bool alike = is_replicated(parameter);
     if (alike) ++found;
-    if (const Tensor gradient = parameter.grad(); gradient.defined())
+    // One that a program gave to several parameters counts once, and is changed once.
+    if (const Tensor gradient = parameter.grad();
+        gradient.defined() && seen.insert(&gradient.impl()).second)
       (alike && group_ ? replicated : tensors_).push_back(gradient);
   }
   LOCKSTEP_CHECK(found == spread.replicated.size(), InvalidArgument, user, ": ",
@@ -149,7 +151,8 @@ Tensor Gradients::norm(double p) const {
   const Tensor unit = where(logical_and(isfinite(largest), largest > 0.0), largest, 1.0);
   const Tensor sum_of_powers = total_of(
       [&](const Tensor& sum, const Tensor& magnitudes) {
-        return sum + lockstep::sum(pow(magnitudes / unit, p));
+        const Tensor shares = magnitudes / unit;
+        return sum + lockstep::sum(p == 1 ? shares : pow(shares, p));
       },
       [&](const Tensor& sum) { return sum_over_ranks(sum); });
   return unit * pow(sum_of_powers, 1 / p);

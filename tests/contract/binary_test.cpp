@@ -44,6 +44,17 @@ TEST_P(BinaryContract, BroadcastsRowsColumnsAndScalars) {
   check_layout({33, 7}, {7, 1}, {0, 0}, {0, 1});
   check_layout({2, 3, 5, 7}, {105, 35, 7, 1}, {105, 35, 7, 1}, {0, 1, 0, 0});
 }
+// Rows too short for a loop of their own; more than one tile and one thread have.
+TEST_P(BinaryContract, BroadcastsShortRows) {
+  check_layout({2000, 3}, {3, 1}, {3, 1}, {0, 1});
+  check_layout({2000, 3}, {3, 1}, {1, 0}, {3, 1});
+  check_layout({15000, 5}, {5, 1}, {5, 1}, {1, 0});
+  check_layout({600, 31}, {31, 1}, {0, 1}, {1, 0});
+  check_layout({20, 50, 7}, {350, 7, 1}, {350, 7, 1}, {7, 0, 1});
+  check_layout({20, 50, 7}, {350, 7, 1}, {50, 1, 0}, {0, 7, 1});
+  check_layout({3, 40, 20, 2}, {1600, 40, 2, 1}, {40, 0, 2, 1}, {0, 2, 0, 1});
+  check_layout({70, 40, 6}, {1, 420, 70}, {240, 6, 1}, {6, 0, 1});
+}
 TEST_P(BinaryContract, MixesLayouts) {
   check_layout({40, 50}, {50, 1}, {1, 40}, {50, 1});
   check_layout({2, 3, 4, 5}, {60, 1, 15, 3}, {60, 20, 5, 1}, {60, 1, 15, 3});
@@ -125,6 +136,68 @@ TEST_P(BinaryContract, GivesOneGradientOrBothOfAnyLayouts) {
   }
 }
 
+// On a CPU there are two ways, which depend on the quotient and on that of neighbours.
+TEST_P(BinaryContract, DividesWhateverTheQuotient) {
+  auto a = array({3000}).randomize(7, -50.0, 50.0), b = array({3000}).randomize(8, -3.0, 3.0);
+  const double inf = INFINITY;
+  Values x = a.get(), y = b.get();
+  const Values dividends{6, -6, 6, -6, 0.0, -0.0, 5, 5, -5, inf, 5, 0, NAN, 60000, -60000};
+  const Values divisors{3, 3, -3, -3, 2, -2, inf, -inf, inf, 2, 0, 0, 1, 0.0078125, 0.0078125};
+  std::copy(dividends.begin(), dividends.end(), x.begin() + 1100);
+  std::copy(divisors.begin(), divisors.end(), y.begin() + 1100);
+  if (dtype() == DType::f32 || dtype() == DType::f64) x[1200] = 0x1p100, y[1200] = 3;
+  a.set(x), b.set(y);
+  const auto out = array({3000});
+  const auto check = [&](BinaryOp op, const auto& formula) {
+    SCOPED_TRACE(traits(op).name);
+    backend().elementwise.binary({.op = op, .out = out, .a = a, .b = b}, stream());
+    const Values found = out.get();
+    Values expected = array({3000})
+                          .set([&] {
+                            Values all;
+                            for (std::size_t i = 0; i < found.size(); ++i)
+                              all.push_back(formula(a.get()[i], b.get()[i]));
+                            return all;
+                          }())
+                          .get();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (std::isnan(expected[i]))
+        EXPECT_TRUE(std::isnan(found[i])) << i;
+      else
+        EXPECT_EQ(found[i], expected[i]) << a.get()[i] << " and " << b.get()[i];
+      EXPECT_TRUE(std::isnan(found[i]) || std::signbit(found[i]) == std::signbit(expected[i])) << i;
+    }
+  };
+  check(BinaryOp::fmod, [](double p, double q) { return std::fmod(p, q); });
+  check(BinaryOp::remainder, [](double p, double q) {
+    const double rest = std::fmod(p, q);
+    return rest != 0 && (rest < 0) != (q < 0) ? rest + q : rest;
+  });
+}
+
+TEST_P(BinaryContract, FindsTheAngleOfEveryPoint) {
+  auto a = array({3000}).randomize(9, -2.0, 2.0), b = array({3000}).randomize(10, -2.0, 2.0);
+  const double inf = INFINITY;
+  const Values odd{0.0, -0.0, 1, -1, inf, -inf, NAN, 60000, -60000};
+  Values y = a.get(), x = b.get();
+  for (std::size_t i = 0; i < odd.size(); ++i)
+    for (std::size_t k = 0; k < odd.size(); ++k)
+      y[1000 + i * odd.size() + k] = odd[i], x[1000 + i * odd.size() + k] = odd[k];
+  if (dtype() == DType::f32 || dtype() == DType::f64)
+    y[2000] = 3e38, x[2000] = -2.9e38, y[2001] = 1e-40, x[2001] = 2e-40, y[2002] = 1e-30,
+    x[2002] = 1e30;
+  a.set(y), b.set(x);
+  const auto out = array({3000});
+  backend().elementwise.binary({.op = BinaryOp::atan2, .out = out, .a = a, .b = b}, stream());
+  Values expected;
+  const Values found = out.get(), heights = a.get(), widths = b.get();
+  for (std::size_t i = 0; i < heights.size(); ++i) {
+    expected.push_back(std::atan2(heights[i], widths[i]));
+    EXPECT_TRUE(std::isnan(found[i]) || std::signbit(found[i]) == std::signbit(expected[i])) << i;
+  }
+  EXPECT_TRUE(close(found, expected, tolerance()));
+}
+
 TEST_P(BinaryContract, ComparesAndChooses) {
   const auto a = array({4}).set({1, 2, 3, NAN}), b = array({4}).set({2, 2, 2, 1});
   const auto truth = array(DType::boolean, {4});
@@ -141,6 +214,23 @@ TEST_P(BinaryContract, ComparesAndChooses) {
   const auto out = array({4});
   backend().elementwise.where({.out = out, .condition = truth, .a = a, .b = b}, stream());
   EXPECT_EQ(out.get(), (Values{1, 2, 2, 1}));
+}
+
+TEST_P(BinaryContract, ComparesAndChoosesAlongShortRows) {
+  const Shape shape{1500, 3};
+  const auto a = array(shape, {1, 0}).randomize(11), b = array(shape, {0, 1}).randomize(12);
+  const auto truth = array(DType::boolean, shape), out = array(shape);
+  backend().elementwise.compare({.op = CompareOp::lt, .out = truth, .a = a, .b = b}, stream());
+  DeviceArray column(DType::boolean, shape, {1, 0}, GetParam().device);
+  column.set(truth.get());
+  backend().elementwise.where({.out = out, .condition = column, .a = a, .b = b}, stream());
+  const Values x = a.get(), y = b.get(), less = truth.get(), chosen = column.get();
+  Values expected;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(less[i] != 0, x[i] < y[i]) << i;
+    expected.push_back(chosen[i] != 0 ? x[i] : y[i]);
+  }
+  EXPECT_EQ(out.get(), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -27,6 +27,10 @@ TEST_P(CopyContract, MovesEveryLayout) {
   check({2, 8, 9, 10}, {720, 1, 80, 8}, {720, 90, 10, 1});
   check({6, 7}, {7, 1}, {0, 1});
   check({6, 7}, {20, 2}, {1, 0});
+  check({500, 10}, {10, 1}, {1, 0});
+  check({40, 30, 5}, {150, 5, 1}, {30, 1, 0});
+  check({40, 30, 5}, {150, 5, 1}, {5, 0, 1});
+  check({40, 30, 5}, {150, 5, 1}, {10, 800, 2});
 }
 
 TEST_P(CopyContract, FollowsNegativeStrides) {

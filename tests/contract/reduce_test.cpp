@@ -167,12 +167,40 @@ TEST_P(ReduceContract, FindsExtremes) {
 
 TEST_P(ReduceContract, SumsAlong) {
   const auto in = array({2, 3}).set({1, 2, 3, 4, 5, 6}), out = array({2, 3});
-  backend().reduction.cumsum({.out = out, .in = in, .dim = 1, .reverse = false}, stream());
+  backend().reduction.scan({.out = out, .in = in, .dim = 1, .reverse = false}, stream());
   EXPECT_EQ(out.get(), (Values{1, 3, 6, 4, 9, 15}));
-  backend().reduction.cumsum({.out = out, .in = in, .dim = 1, .reverse = true}, stream());
+  backend().reduction.scan({.out = out, .in = in, .dim = 1, .reverse = true}, stream());
   EXPECT_EQ(out.get(), (Values{6, 5, 3, 15, 11, 6}));
-  backend().reduction.cumsum({.out = out, .in = in, .dim = 0, .reverse = false}, stream());
+  backend().reduction.scan({.out = out, .in = in, .dim = 0, .reverse = false}, stream());
   EXPECT_EQ(out.get(), (Values{1, 2, 3, 5, 7, 9}));
+}
+
+TEST_P(ReduceContract, MultipliesAlong) {
+  const auto in = array({2, 3}).set({1, 2, 3, 4, -5, 6}), out = array({2, 3});
+  const auto run = [&](int dim, bool reverse) {
+    backend().reduction.scan(
+        {.op = ReduceOp::prod, .out = out, .in = in, .dim = dim, .reverse = reverse}, stream());
+    return out.get();
+  };
+  EXPECT_EQ(run(1, false), (Values{1, 2, 6, 4, -20, -120}));
+  EXPECT_EQ(run(1, true), (Values{6, 6, 3, -120, -30, 6}));
+  EXPECT_EQ(run(0, false), (Values{1, 2, 3, 4, -10, 18}));
+  // Lines of more elements than a block has threads; factors whose products every dtype holds.
+  for (const Shape& shape : {Shape{3, 700}, Shape{700, 3}, Shape{700, 20}}) {
+    const int dim = shape[0] > shape[1] ? 0 : 1;
+    Values x(static_cast<std::size_t>(numel(shape)), 1.0), expected = x;
+    const auto step = static_cast<std::size_t>(contiguous_strides(shape)[dim]);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::size_t place = i / step % 700;
+      if (place % 3 == 1) x[i] = place % 2 == 0 ? 2 : 0.5;
+      if (place % 50 == 7) x[i] = -1;
+      expected[i] = place == 0 ? x[i] : expected[i - step] * x[i];
+    }
+    const auto lines = array(shape).set(x), products = array(shape);
+    backend().reduction.scan({.op = ReduceOp::prod, .out = products, .in = lines, .dim = dim},
+                             stream());
+    EXPECT_EQ(products.get(), expected) << shape;
+  }
 }
 
 TEST_P(ReduceContract, LongLinesAreAsShortOnes) {
@@ -212,8 +240,7 @@ TEST_P(ReduceContract, ManyLinesAreSummedAsOne) {
         Values x(static_cast<std::size_t>(numel(shape)));
         for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>(i * 7 % 5) - 2;
         const auto in = array(shape).set(x), out = array(shape);
-        backend().reduction.cumsum({.out = out, .in = in, .dim = dim, .reverse = reverse},
-                                   stream());
+        backend().reduction.scan({.out = out, .in = in, .dim = dim, .reverse = reverse}, stream());
         Values sums = x;
         const Strides strides = contiguous_strides(shape);
         const auto step = static_cast<std::size_t>(strides[dim]);
@@ -257,6 +284,9 @@ TEST_P(ReduceIntegers, SumsAndExtremes) {
   EXPECT_EQ(run(ReduceOp::amax), (Values{3, 5}));
   EXPECT_EQ(run(ReduceOp::prod), (Values{-6, -120}));
   EXPECT_THROW(run(ReduceOp::mean), Unsupported);
+  const auto along = array({2, 3});
+  backend().reduction.scan({.op = ReduceOp::prod, .out = along, .in = in, .dim = 1}, stream());
+  EXPECT_EQ(along.get(), (Values{1, -2, -6, 4, 20, -120}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ReduceIntegers,
@@ -295,7 +325,7 @@ TEST_P(LongCumsumContract, LosesNothing) {
   }());
   const auto out = array({2, n});
   for (const bool reverse : {false, true}) {
-    backend().reduction.cumsum({.out = out, .in = in, .dim = 1, .reverse = reverse}, stream());
+    backend().reduction.scan({.out = out, .in = in, .dim = 1, .reverse = reverse}, stream());
     const Values found = out.get();
     for (const std::int64_t i : {0L, 31L, 32L, 255L, 256L, 300L, n - 1}) {
       const double expected =

@@ -149,6 +149,29 @@ TEST_P(UnaryContract, TakesAnglesOfAnySize) {
   }
 }
 
+// Each side of where another formula takes over, next to 0 and to the ends of the domain.
+TEST_P(UnaryContract, HyperbolicAndInverseFunctionsFollowFormulasEverywhere) {
+  const auto check = [&](UnaryOp op, double low, double high, const Values& others) {
+    SCOPED_TRACE(traits(op).name);
+    auto x = array({3000}).randomize(6, low, high);
+    const auto y = array({3000});
+    Values points = x.get();
+    std::copy(others.begin(), others.end(), points.begin() + 1500);
+    x.set(points);
+    run(op, y, x);
+    EXPECT_TRUE(close(y.get(), expected(op, x.get()), 2 * tolerance()));
+  };
+  const Values ends{1, 0.99609375, 0.5, -0.5, 0.0078125, -0.0, -0.99609375, -1, 1.5, NAN};
+  check(UnaryOp::asin, -1, 1, ends);
+  check(UnaryOp::acos, -1, 1, ends);
+  check(UnaryOp::atanh, -1, 1, ends);
+  const Values large{11, -11, 9.5, 1, -1, 0.0001, -0.0, INFINITY, -INFINITY, NAN};
+  check(UnaryOp::sinh, -10, 10, large);
+  check(UnaryOp::cosh, -10, 10, large);
+  check(UnaryOp::asinh, -10, 10, large);
+  check(UnaryOp::acosh, 1, 10, {1, 1.0078125, 60000, 0.5, -2, INFINITY, -INFINITY, NAN});
+}
+
 TEST_P(UnaryContract, RaisesToAnyPower) {
   for (const double power : {-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 2.5, -3.0}) {
     SCOPED_TRACE(power);

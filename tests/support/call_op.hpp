@@ -41,7 +41,8 @@ inline Tensor call(UnaryOp op, const Tensor& input, const OpConstants& constants
 inline Tensor call(BinaryOp op, const Tensor& first, const Tensor& second,
                    const OpConstants& constants) {
   // The function of that name reduces.
-  if (op == BinaryOp::binary_cross_entropy) return autograd::binary(op, first, second);
+  if (op == BinaryOp::binary_cross_entropy || op == BinaryOp::huber_loss)
+    return autograd::binary(op, first, second, constants);
   const auto run = [&constants]<class T>(const T& a, const T& b, const auto& function) {
     if constexpr (requires { function(a, b, constants.alpha); })
       return function(a, b, constants.alpha);

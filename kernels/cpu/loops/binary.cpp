@@ -1,6 +1,7 @@
 #include "functional/binary.hpp"
 
 #include "cpu/loops/fill.hpp"
+#include "cpu/loops/parts.hpp"
 
 namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 namespace {
@@ -12,20 +13,31 @@ void forward(void* out, const void* a, const void* b, std::int64_t n,
   T* to = static_cast<T*>(out);
   const T* left = static_cast<const T*>(a);
   const T* right = static_cast<const T*>(b);
+  constexpr bool of_quotients = requires(CloseOperand x) { functor.forward(x, x); };
+  const auto part = [&](std::int64_t begin, std::int64_t end, auto operand) {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) to[i] = functor.forward(left[i], right[i]);
+    for (std::int64_t i = begin; i < end; ++i)
+      to[i] = functor.forward(operand(left[i]), operand(right[i]));
+  };
+  for_each_part_of_quotients<of_quotients>(left, right, n, part);
 }
 
 template <bool first, bool second, Saves saves, class Functor, class T>
 void gradients(const Functor& functor, T* da, T* db, const T* dout, const T* a, const T* b,
                std::int64_t n) {
+  constexpr bool of_quotients = second && requires(CloseOperand x) {
+    functor.gradient_b(T(), x, x);
+  };
+  const auto part = [&](std::int64_t begin, std::int64_t end, auto operand) {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) {
-    const T x = saves == Saves::inputs ? a[i] : T(0);
-    const T y = saves == Saves::inputs ? b[i] : T(0);
-    if constexpr (first) da[i] = functor.gradient_a(dout[i], x, y);
-    if constexpr (second) db[i] = functor.gradient_b(dout[i], x, y);
-  }
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto x = operand(saves == Saves::inputs ? a[i] : T(0));
+      const auto y = operand(saves == Saves::inputs ? b[i] : T(0));
+      if constexpr (first) da[i] = functor.gradient_a(dout[i], x, y);
+      if constexpr (second) db[i] = functor.gradient_b(dout[i], x, y);
+    }
+  };
+  for_each_part_of_quotients<of_quotients>(a, b, n, part);
 }
 
 template <template <class> class Functor, Saves saves, class T>

@@ -1,4 +1,5 @@
 #include "cpu/loops/fill.hpp"
+#include "cpu/source_rows.hpp"
 
 #if defined(__F16C__)
 #include <immintrin.h>
@@ -20,20 +21,33 @@ LOCKSTEP_ALWAYS_INLINE To convert(From value) {
     return static_cast<To>(value);
 }
 
-template <class T>
-void load(void* tile, const void* from, std::int64_t stride, std::int64_t n) {
-  using A = AccumulateType<T>;
-  A* to = static_cast<A*>(tile);
-  const T* source = static_cast<const T*>(from);
+template <class A, class T>
+void load_typed(A* to, const T* from, std::int64_t stride, std::int64_t n) {
   if (stride == 1) {
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<A>(source[i]);
+    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<A>(from[i]);
   } else if (stride == 0) {
-    const A value = static_cast<A>(*source);
+    const A value = static_cast<A>(*from);
     for (std::int64_t i = 0; i < n; ++i) to[i] = value;
   } else {
-    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<A>(source[i * stride]);
+    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<A>(from[i * stride]);
   }
+}
+
+template <class T>
+void load(void* tile, const void* from, std::int64_t stride, std::int64_t n) {
+  load_typed(static_cast<AccumulateType<T>*>(tile), static_cast<const T*>(from), stride, n);
+}
+
+template <class T>
+void load_rows(void* tile, const SourceRows& source) {
+  using A = AccumulateType<T>;
+  copy_each_row<A, T>(
+      static_cast<A*>(tile), source,
+      [](A* to, std::int64_t to_stride, const T* from, std::int64_t stride, std::int64_t n) {
+        if (to_stride == 1) return load_typed(to, from, stride, n);
+        for (std::int64_t i = 0; i < n; ++i) to[i * to_stride] = static_cast<A>(from[i * stride]);
+      });
 }
 
 #if defined(__F16C__)
@@ -72,6 +86,7 @@ void store(void* to, std::int64_t stride, const void* tile, std::int64_t n) {
 template <class T>
 void add_dtype(Loops& loops) {
   loops.load[static_cast<std::size_t>(dtype_of<T>)] = load<T>;
+  loops.load_rows[static_cast<std::size_t>(dtype_of<T>)] = load_rows<T>;
   loops.store.at(Accumulate::f32, dtype_of<T>) = store<float, T>;
   loops.store.at(Accumulate::f64, dtype_of<T>) = store<double, T>;
   loops.store.at(Accumulate::i64, dtype_of<T>) = store<std::int64_t, T>;

@@ -5,56 +5,62 @@
 namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 namespace {
 
-/// Floats are summed in double: a long line stays accurate.
+/// Floats are summed in double: a long line stays accurate. Integers count modulo 2^64.
 template <class T>
-using Total = std::conditional_t<is_floating_type<T>, double, std::int64_t>;
+using Total = std::conditional_t<is_floating_type<T>, double, std::uint64_t>;
 
-/// Adds an element to its line's total, which is the running sum there.
-template <class T>
-LOCKSTEP_ALWAYS_INLINE void add(Total<T>& total, const T& from, T& to) {
-  total += static_cast<Total<T>>(static_cast<AccumulateType<T>>(from));
+template <ReduceOp op, class T>
+constexpr Total<T> nothing = op == ReduceOp::prod ? 1 : 0;
+
+/// Takes an element into its line's total, which is the running result there.
+template <ReduceOp op, class T>
+LOCKSTEP_ALWAYS_INLINE void take(Total<T>& total, const T& from, T& to) {
+  const auto value = static_cast<Total<T>>(static_cast<AccumulateType<T>>(from));
+  total = op == ReduceOp::prod ? total * value : total + value;
   if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>)
     to = T(static_cast<float>(total));
   else
     to = static_cast<T>(total);
 }
 
-/// Lines whose additions, each of which waits for the one before it, go on side by side. Not more,
-/// as lines a power of two apart share few places of the cache.
+/// Lines whose steps, each of which waits for the one before it, go on side by side. Not more, as
+/// lines a power of two apart share few places of the cache.
 constexpr std::int64_t side_by_side = 4;
 
-template <std::int64_t lines, class T>
-void sum_few(const RunningSums& s, std::int64_t first) {
+template <ReduceOp op, std::int64_t lines, class T>
+void scan_few(const ScanLines& s, std::int64_t first) {
   const T* from = static_cast<const T*>(s.in) + first * s.in_next;
   T* to = static_cast<T*>(s.out) + first * s.out_next;
-  Total<T> total[lines] = {};
+  Total<T> total[lines];
+  for (auto& each : total) each = nothing<op, T>;
   for (std::int64_t i = 0; i < s.length; ++i, from += s.in_step, to += s.out_step)
     for (std::int64_t k = 0; k < lines; ++k)
-      add<T>(total[k], from[k * s.in_next], to[k * s.out_next]);
+      take<op, T>(total[k], from[k * s.in_next], to[k * s.out_next]);
 }
 
 /// Lines whose elements are neighbours: vectors of lines.
-template <class T>
-void sum_neighbours(const RunningSums& s) {
+template <ReduceOp op, class T>
+void scan_neighbours(const ScanLines& s) {
   constexpr std::int64_t most = 1024;
   for (std::int64_t first = 0; first < s.lines; first += most) {
     const std::int64_t lines = std::min(most, s.lines - first);
     const T* from = static_cast<const T*>(s.in) + first;
     T* to = static_cast<T*>(s.out) + first;
     Total<T> total[most];
-    for (std::int64_t k = 0; k < lines; ++k) total[k] = 0;
+    for (std::int64_t k = 0; k < lines; ++k) total[k] = nothing<op, T>;
     for (std::int64_t i = 0; i < s.length; ++i, from += s.in_step, to += s.out_step)
 #pragma GCC ivdep
-      for (std::int64_t k = 0; k < lines; ++k) add<T>(total[k], from[k], to[k]);
+      for (std::int64_t k = 0; k < lines; ++k) take<op, T>(total[k], from[k], to[k]);
   }
 }
 
-template <class T>
-void running_sums(const RunningSums& s) {
-  if (s.out_next == 1 && s.in_next == 1 && s.lines >= 2 * side_by_side) return sum_neighbours<T>(s);
+template <ReduceOp op, class T>
+void scan(const ScanLines& s) {
+  if (s.out_next == 1 && s.in_next == 1 && s.lines >= 2 * side_by_side)
+    return scan_neighbours<op, T>(s);
   std::int64_t k = 0;
-  for (; k + side_by_side <= s.lines; k += side_by_side) sum_few<side_by_side, T>(s, k);
-  for (; k < s.lines; ++k) sum_few<1, T>(s, k);
+  for (; k + side_by_side <= s.lines; k += side_by_side) scan_few<op, side_by_side, T>(s, k);
+  for (; k < s.lines; ++k) scan_few<op, 1, T>(s, k);
 }
 
 /// The first of n elements that equals `wanted`, or n; without a branch, by vectors.
@@ -83,7 +89,8 @@ std::int64_t first_equal(const void* x, const void* value, std::int64_t n) {
 
 template <class T>
 void add_dtype(LineLoops& loops) {
-  loops.running_sums[static_cast<std::size_t>(dtype_of<T>)] = running_sums<T>;
+  loops.running_sums[static_cast<std::size_t>(dtype_of<T>)] = scan<ReduceOp::sum, T>;
+  loops.running_products[static_cast<std::size_t>(dtype_of<T>)] = scan<ReduceOp::prod, T>;
   if constexpr (std::is_same_v<T, AccumulateType<T>>)
     loops.first_equal[static_cast<std::size_t>(accumulate_tag<T>)] = first_equal<T>;
 }

@@ -8,6 +8,14 @@
 
 namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 
+/// x
+template <class T>
+struct Identity : functional::FloatingConstants<T> {
+  using functional::FloatingConstants<T>::FloatingConstants;
+  T forward(T x) const { return x; }
+  T gradient(T dy, T, T) const { return dy; }
+};
+
 /// x^3
 template <class T>
 struct Cube : functional::FloatingConstants<T> {
@@ -31,6 +39,7 @@ struct RealPower : functional::FloatingConstants<T> {
 /// squares.
 template <class Loop>
 auto with_power(double exponent, const Loop& loop) {
+  if (exponent == 1) return loop.template operator()<Identity>();
   if (exponent == 2) return loop.template operator()<functional::Square>();
   if (exponent == 3) return loop.template operator()<Cube>();
   return loop.template operator()<RealPower>();

@@ -1,7 +1,7 @@
 #include "functional/unary.hpp"
 
-#include "cpu/loops/angles.hpp"
 #include "cpu/loops/fill.hpp"
+#include "cpu/loops/parts.hpp"
 #include "cpu/loops/powers.hpp"
 
 namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
@@ -13,10 +13,12 @@ void forward(void* y, const void* x, std::int64_t n, const OpConstants& constant
   T* to = static_cast<T*>(y);
   const T* from = static_cast<const T*>(x);
   constexpr bool of_angles = requires(SmallAngle angle) { functor.forward(angle); };
-  for_each_part<of_angles>(from, n, [&](std::int64_t begin, std::int64_t end, auto operand) {
+  for_each_part_of_angles<of_angles>(from, n,
+                                     [&](std::int64_t begin, std::int64_t end, auto operand) {
 #pragma GCC ivdep
-    for (std::int64_t i = begin; i < end; ++i) to[i] = functor.forward(operand(from[i]));
-  });
+                                       for (std::int64_t i = begin; i < end; ++i)
+                                         to[i] = functor.forward(operand(from[i]));
+                                     });
 }
 
 template <class T>

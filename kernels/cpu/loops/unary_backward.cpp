@@ -1,5 +1,5 @@
-#include "cpu/loops/angles.hpp"
 #include "cpu/loops/fill.hpp"
+#include "cpu/loops/parts.hpp"
 #include "cpu/loops/powers.hpp"
 #include "functional/unary.hpp"
 
@@ -14,14 +14,15 @@ void backward(void* dx, const void* dy, const void* saved, std::int64_t n,
   const T* from = static_cast<const T*>(dy);
   const T* kept = static_cast<const T*>(saved);
   constexpr bool of_angles = requires(SmallAngle angle) { functor.gradient(T(), angle, T()); };
-  for_each_part<of_angles>(kept, n, [&](std::int64_t begin, std::int64_t end, auto operand) {
+  for_each_part_of_angles<of_angles>(kept, n,
+                                     [&](std::int64_t begin, std::int64_t end, auto operand) {
 #pragma GCC ivdep
-    for (std::int64_t i = begin; i < end; ++i) {
-      const T x = saves == Saves::input ? kept[i] : T(0);
-      const T y = saves == Saves::output ? kept[i] : T(0);
-      to[i] = functor.gradient(from[i], operand(x), y);
-    }
-  });
+                                       for (std::int64_t i = begin; i < end; ++i) {
+                                         const T x = saves == Saves::input ? kept[i] : T(0);
+                                         const T y = saves == Saves::output ? kept[i] : T(0);
+                                         to[i] = functor.gradient(from[i], operand(x), y);
+                                       }
+                                     });
 }
 
 template <class T>

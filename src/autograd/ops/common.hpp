@@ -111,7 +111,7 @@ inline Tensor ordered(const Tensor& x, bool channels_last) {
 inline DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 /// An op of ops.def that takes two tensors and no constants, recorded; shapes broadcast.
-Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b);
+Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b, const OpConstants& constants = {});
 
 /// How kernels that sum in f32 write the gradient of operand `i`, which they computed with as
 /// `used`: in the dtype in which it was given, where that is what they compute in or sum in.

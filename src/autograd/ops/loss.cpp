@@ -11,7 +11,6 @@
 namespace lockstep {
 
 LOCKSTEP_OP(binary_cross_entropy_with_logits, floating, f32, same)
-LOCKSTEP_OP(huber_loss, floating, f32, same)
 LOCKSTEP_OP(kl_div, floating, f32, same)
 LOCKSTEP_OP(l1_loss, floating, f32, same)
 LOCKSTEP_OP(mse_loss, floating, f32, same)
@@ -100,14 +99,11 @@ Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
 }
 
 Tensor huber_loss(const Tensor& input, const Tensor& target, double delta, Reduction reduction) {
-  const ComposedOp call(ops::huber_loss, input, target);
-  check_same_shape(call.name(), input, target);
-  LOCKSTEP_CHECK(delta > 0, InvalidArgument, call.name(), ": delta must be positive, got ", delta);
-  const Tensor error = call[0] - call[1];
-  // With near = clamp(e, -delta, delta) all branches are near * (e - near / 2), whose slope, unlike
-  // that of |e|, is NaN where e is: a GradScaler looks at gradients alone.
-  const Tensor near = clamp(error, -delta, delta);
-  return reduced(near * (error - near * 0.5), reduction);
+  const std::string_view op = traits(BinaryOp::huber_loss).name;
+  check_same_shape(op, input, target);
+  LOCKSTEP_CHECK(delta > 0, InvalidArgument, op, ": delta must be positive, got ", delta);
+  return reduced(autograd::binary(BinaryOp::huber_loss, input, target, {.alpha = delta}),
+                 reduction);
 }
 
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, double beta, Reduction reduction) {

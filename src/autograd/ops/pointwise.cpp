@@ -136,16 +136,19 @@ double largest_number(DType dtype) {
 
 }  // namespace
 
-Tensor autograd::binary(BinaryOp op, const Tensor& a, const Tensor& b) {
+Tensor autograd::binary(BinaryOp op, const Tensor& a, const Tensor& b,
+                        const OpConstants& constants) {
   const OpCall call(traits(op), a, b);
-  Tensor out = binary_forward(op, call[0], call[1], {});
+  Tensor out = binary_forward(op, call[0], call[1], constants);
   if (!call.recording()) return out;
   return call.record(
-      std::move(out), Differentiable{[op, a = SavedTensor(call[0]), b = SavedTensor(call[1])](
-                                         const Tensor& dy, InputGradients& inputs) {
+      std::move(out),
+      Differentiable{[op, constants, a = SavedTensor(call[0]), b = SavedTensor(call[1])](
+                         const Tensor& dy, InputGradients& inputs) {
         const Tensor &x = a.get(), &y = b.get();
         if (inputs.creates_graph()) {
-          auto [da, db] = recorded_gradients(op, dy, inputs.operand(0, a), inputs.operand(1, b));
+          auto [da, db] =
+              recorded_gradients(op, dy, inputs.operand(0, a), inputs.operand(1, b), constants);
           if (inputs.wanted(1)) inputs.set(1, sum_to(std::move(db), y.shape()));
           if (inputs.wanted(0)) inputs.set(0, sum_to(std::move(da), x.shape()));
           return;
@@ -157,7 +160,8 @@ Tensor autograd::binary(BinaryOp op, const Tensor& a, const Tensor& b) {
                                                     .db = view_or_absent(db),
                                                     .dout = dy.view(),
                                                     .a = broadcast_view(x, dy.shape()),
-                                                    .b = broadcast_view(y, dy.shape())},
+                                                    .b = broadcast_view(y, dy.shape()),
+                                                    .constants = constants},
                                                    stream_of(dy));
         if (db.defined()) inputs.set(1, sum_to(std::move(db), y.shape()));
         if (da.defined()) inputs.set(0, sum_to(std::move(da), x.shape()));
@@ -217,9 +221,10 @@ Tensor prelu(const Tensor& x_in, const Tensor& slopes_in) {
                  channels, " channels");
   Shape along = Dims::filled(x.dim(), 1);
   if (slopes_in.numel() != 1) along[1] = channels;
+  const Tensor is_positive = x > 0.0, slopes = call[1].reshape(along);
+  if (!grad_enabled() || !slopes.requires_grad()) return where(is_positive, x, slopes * x);
   // Not x times the slope: an infinite x above 0 would make the slope's gradient NaN.
-  const Tensor is_positive = x > 0.0;
-  return where(is_positive, x, call[1].reshape(along) * x.masked_fill(is_positive, 0.0));
+  return where(is_positive, x, slopes * x.masked_fill(is_positive, 0.0));
 }
 Tensor clamp(const Tensor& x, Scalar low, Scalar high) {
   LOCKSTEP_CHECK(low.to_double() <= high.to_double(), InvalidArgument, "clamp: low ",
@@ -335,10 +340,20 @@ Tensor lerp(const Tensor& a_in, const Tensor& b_in, const Tensor& weight_in) {
   return (where(near_a, a, b) + where(near_a, weight, weight - 1) * (b - a)).to(dtype);
 }
 Tensor lerp(const Tensor& a_in, const Tensor& b_in, double weight) {
-  const ComposedOp call(ops::lerp, a_in, b_in);
+  const OpCall call(ops::lerp, a_in, b_in);
   const DType dtype = call[0].dtype(), wide = statistics_dtype(dtype);
-  const Tensor a = call[0].to(wide), b = call[1].to(wide);
-  return (std::abs(weight) < 0.5 ? add(a, b - a, weight) : add(b, b - a, weight - 1)).to(dtype);
+  Tensor y = no_grad([&] {
+    const Tensor a = call[0].to(wide), b = call[1].to(wide);
+    return (std::abs(weight) < 0.5 ? add(a, b - a, weight) : add(b, b - a, weight - 1)).to(dtype);
+  });
+  if (!call.recording()) return y;
+  return call.record(std::move(y),
+                     Differentiable{[weight](const Tensor& dy, InputGradients& inputs) {
+                       if (inputs.wanted(1))
+                         inputs.set(1, sum_to(mul(dy, weight), inputs.operand_shape(1)));
+                       if (inputs.wanted(0))
+                         inputs.set(0, sum_to(mul(dy, 1 - weight), inputs.operand_shape(0)));
+                     }});
 }
 
 Tensor where(const Tensor& condition, const Tensor& a_in, const Tensor& b_in) {
@@ -368,13 +383,22 @@ Tensor where(const Tensor& condition, const Tensor& a_in, const Tensor& b_in) {
 
 Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> positive,
                   std::optional<double> negative) {
-  const ComposedOp call(ops::nan_to_num, x);
-  if (!is_floating(x.dtype())) return x.clone();
-  const double infinity = std::numeric_limits<double>::infinity();
-  const double largest = largest_number(x.dtype());
-  const Tensor bounded = where(x == infinity, positive.value_or(largest),
-                               where(x == -infinity, negative.value_or(-largest), x));
-  return where(isnan(x), nan, bounded);
+  if (!is_floating(x.dtype())) return ComposedOp(ops::nan_to_num, x)[0].clone();
+  const OpCall call(ops::nan_to_num, x);
+  Tensor y = no_grad([&] {
+    const double infinity = std::numeric_limits<double>::infinity();
+    const double largest = largest_number(x.dtype());
+    // Of all numbers the bounds move the infinite ones alone.
+    Tensor bounded = clamp(x, negative ? -infinity : -largest, positive ? infinity : largest);
+    if (negative) bounded = where(x == -infinity, *negative, bounded);
+    if (positive) bounded = where(x == infinity, *positive, bounded);
+    return where(isnan(x), nan, bounded);
+  });
+  if (!call.recording()) return y;
+  return call.record(std::move(y), Differentiable{[x = SavedTensor(call[0])](
+                                                      const Tensor& dy, InputGradients& inputs) {
+                       inputs.set(0, where(isfinite(x.get()), dy, 0.0));
+                     }});
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {

@@ -61,6 +61,6 @@ Tensor recorded_gradient(UnaryOp op, const Tensor& dy, const Tensor& x, const Te
                          const OpConstants& constants);
 /// The gradients of both operands, in the shape of the result.
 std::pair<Tensor, Tensor> recorded_gradients(BinaryOp op, const Tensor& dy, const Tensor& a,
-                                             const Tensor& b);
+                                             const Tensor& b, const OpConstants& constants);
 
 }  // namespace lockstep::autograd

@@ -96,7 +96,7 @@ Tensor wide_gradient(UnaryOp op, const Tensor& dy, const Tensor& x, const Tensor
 }
 
 std::pair<Tensor, Tensor> wide_gradients(BinaryOp op, const Tensor& dy, const Tensor& a,
-                                         const Tensor& b) {
+                                         const Tensor& b, const OpConstants& constants) {
   switch (op) {
     case BinaryOp::add:
     case BinaryOp::sub: break;  // see `additive`
@@ -134,6 +134,10 @@ std::pair<Tensor, Tensor> wide_gradients(BinaryOp op, const Tensor& dy, const Te
       const Tensor s = sigmoid(a);
       return {dy * b * s * (a * (1.0 - s) + 1.0), dy * a * s};
     }
+    case BinaryOp::huber_loss: {
+      const Tensor slope = dy * clamp(a - b, -constants.alpha, constants.alpha);
+      return {slope, -slope};
+    }
     case BinaryOp::binary_cross_entropy: {
       const Tensor slope = clamp_min((1.0 - a) * a, 1e-12F);
       return {dy * (a - b) / slope,
@@ -156,9 +160,9 @@ Tensor recorded_gradient(UnaryOp op, const Tensor& dy, const Tensor& x, const Te
 }
 
 std::pair<Tensor, Tensor> recorded_gradients(BinaryOp op, const Tensor& dy, const Tensor& a,
-                                             const Tensor& b) {
+                                             const Tensor& b, const OpConstants& constants) {
   const DType wide = statistics_dtype(dy.dtype());
-  const auto [da, db] = wide_gradients(op, dy.to(wide), a.to(wide), b.to(wide));
+  const auto [da, db] = wide_gradients(op, dy.to(wide), a.to(wide), b.to(wide), constants);
   return {da.to(dy.dtype()), db.to(dy.dtype())};
 }
 

@@ -401,22 +401,61 @@ Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
   return sum(logical_not(x.detach()), dims, keepdim) == 0.0;
 }
 
+namespace {
+
+/// The running sum or product of each line, not recorded.
+Tensor scan(ReduceOp op, const Tensor& x, int dim, bool reverse = false) {
+  Tensor y = empty(x.shape(), x.options());
+  backend_of(x).reduction.scan(
+      {.op = op, .out = y.view(), .in = x.view(), .dim = dim, .reverse = reverse}, stream_of(x));
+  return y;
+}
+
+/// Running products by ops that have gradients, without a division: the products of the 1, 2, 4 ...
+/// elements that end at each.
+Tensor running_products(const Tensor& x, int dim) {
+  const std::int64_t length = x.shape()[dim];
+  Tensor y = x.to(DType::f64);
+  for (std::int64_t step = 1; step < length; step *= 2) {
+    const Tensor before = y.narrow(dim, 0, length - step);
+    y = cat({y.narrow(dim, 0, step), y.narrow(dim, step, length - step) * before}, dim);
+  }
+  return y.to(x.dtype());
+}
+
+/// Their gradient, not recorded, in f64: at j the product before it times s_j, where s_j = dy_j +
+/// x_{j+1} s_{j+1}. The steps of that are joined two by two, then four by four ...
+Tensor running_products_gradient(const Tensor& x_in, const Tensor& dy, int dim) {
+  const std::int64_t length = x_in.shape()[dim];
+  const Tensor x = x_in.to(DType::f64);
+  if (length == 0) return x;
+  const auto first = [dim](const Tensor& of, std::int64_t n) { return of.narrow(dim, 0, n); };
+  const auto last = [&](const Tensor& of, std::int64_t n) { return of.narrow(dim, length - n, n); };
+  Tensor before = ones(x.shape(), x.options()), factor = zeros(x.shape(), x.options());
+  Tensor s = dy.to(DType::f64).clone();
+  last(before, length - 1).copy_(first(scan(ReduceOp::prod, x, dim), length - 1));
+  first(factor, length - 1).copy_(last(x, length - 1));
+  for (std::int64_t step = 1; step < length; step *= 2) {
+    const std::int64_t n = length - step;
+    first(s, n).add_(first(factor, n) * last(s, n));
+    first(factor, n).copy_(first(factor, n) * last(factor, n));
+  }
+  return before * s;
+}
+
+}  // namespace
+
 Tensor cumsum(const Tensor& x_in, std::int64_t dim) {
   if (x_in.dim() == 0)
     return of_one_element(x_in, [&](const Tensor& line) { return cumsum(line, dim); });
   const OpCall call(ops::cumsum, x_in);
   const Tensor x = no_grad([&] { return call[0].to(sum_dtype(call[0].dtype())); });
   const int d = wrap_dim(dim, x.dim());
-  Tensor y = empty(x.shape(), x.options());
-  backend_of(x).reduction.cumsum({.out = y.view(), .in = x.view(), .dim = d}, stream_of(x));
+  Tensor y = scan(ReduceOp::sum, x, d);
   if (!call.recording()) return y;
   return call.record(y, Differentiable{[d](const Tensor& dy, InputGradients& inputs) {
                        const auto backwards = [d](const Tensor& gradient) {
-                         Tensor dx = empty(gradient.shape(), gradient.options());
-                         backend_of(gradient).reduction.cumsum(
-                             {.out = dx.view(), .in = gradient.view(), .dim = d, .reverse = true},
-                             stream_of(gradient));
-                         return dx;
+                         return scan(ReduceOp::sum, gradient, d, /*reverse=*/true);
                        };
                        inputs.set(0, adjoint(inputs, ops::cumsum.name, dy, backwards,
                                              [d](const Tensor& ddx) { return cumsum(ddx, d); }));
@@ -426,20 +465,19 @@ Tensor cumsum(const Tensor& x_in, std::int64_t dim) {
 Tensor cumprod(const Tensor& x_in, std::int64_t dim) {
   if (x_in.dim() == 0)
     return of_one_element(x_in, [&](const Tensor& line) { return cumprod(line, dim); });
-  const ComposedOp call(ops::cumprod, x_in);
-  const Tensor& x = call[0];
+  const OpCall call(ops::cumprod, x_in);
+  const Tensor x = no_grad([&] { return call[0].to(sum_dtype(call[0].dtype())); });
   const int d = wrap_dim(dim, x.dim());
-  const std::int64_t length = x.shape()[d];
-  const DType dtype = sum_dtype(x.dtype());
-  // No division: the products of the 1, 2, 4 ... elements that end at each, which f64 holds of f32
-  // where their products with what is before them fit again.
-  Tensor y = x.to(is_floating(dtype) ? DType::f64 : dtype);
-  for (std::int64_t step = 1; step < length; step *= 2) {
-    const Tensor before = y.narrow(d, 0, length - step);
-    y = cat({y.narrow(d, 0, step), y.narrow(d, step, length - step) * before}, d);
-  }
-  y = y.to(dtype);
-  return y.is_same(x) ? x.clone() : y;
+  Tensor y = scan(ReduceOp::prod, x, d);
+  if (!call.recording()) return y;
+  return call.record(
+      y, Differentiable{[d, x = SavedTensor(x)](const Tensor& dy, InputGradients& inputs) {
+        if (inputs.creates_graph())
+          return set_composed(inputs, dy, {inputs.operand(0, x)}, [d](std::span<const Tensor> in) {
+            return running_products(in[0], d);
+          });
+        inputs.set(0, running_products_gradient(x.get(), dy, d).to(dy.dtype()));
+      }});
 }
 
 }  // namespace lockstep

@@ -208,13 +208,16 @@ std::int64_t tiles_of(const OptimizerTensors& tensors) {
   return (tensors.parameter.count + tile_elements - 1) / tile_elements;
 }
 
+std::int64_t count_of(const OptimizerTensors& tensors) { return tensors.parameter.count; }
+
 template <class Rule>
 void step(const kernels::OptimizerArguments<Rule>& a,
           const cpu_kernels::OptimizerLoops<Rule>& loops, const char* optimizer) {
   if (a.state.skips()) return;
   const int states = a.rule.states();
   for (const OptimizerTensors& each : a.tensors) check_operands(each, states, optimizer);
-  constexpr std::int64_t grain = cpu_kernels::parallel_grain / tile_elements;
+  const std::int64_t grain = cpu_kernels::grain_of(cpu_kernels::total_units(a.tensors, count_of),
+                                                   cpu_kernels::parallel_grain / tile_elements);
   parallel_for(
       cpu_kernels::total_units(a.tensors, tiles_of), grain,
       [&](std::int64_t first_tile, std::int64_t last_tile) {
@@ -271,7 +274,9 @@ void measure(const kernels::OptimizerArguments<Rule>& a,
     };
     cpu_kernels::visit_parts(a.tensors, chunks_of, first_chunk, last_chunk, visit);
   };
-  parallel_for(static_cast<std::int64_t>(partials.size()), 1, measure_chunks);
+  parallel_for(static_cast<std::int64_t>(partials.size()),
+               cpu_kernels::grain_of(cpu_kernels::total_units(a.tensors, count_of), 1),
+               measure_chunks);
   auto next = partials.cbegin();
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
     double* const squares = a.squares + 2 * i;

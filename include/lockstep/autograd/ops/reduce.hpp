@@ -115,9 +115,9 @@ Tensor all(const Tensor& x, DimIndex auto dim, bool keepdim = false) {
 }
 /// Running sum along a dimension. Integers and bool give i64.
 Tensor cumsum(const Tensor& x, std::int64_t dim);
-/// Running product along a dimension, in f64, rounded once, in log2(n) passes over a length of n,
-/// which multiply neighbours first: where their products overflow f64, so does the result, and 0
-/// before them gives NaN. Integers and bool give i64. The gradient is right where elements are 0.
+/// Running product along a dimension, in f64, rounded once. Integers and bool give i64. The
+/// gradient, and on a GPU long lines, multiply neighbours first: where their products overflow f64,
+/// so does the result, and 0 before them gives NaN. The gradient is right where elements are 0.
 Tensor cumprod(const Tensor& x, std::int64_t dim);
 
 }  // namespace lockstep
