@@ -26,7 +26,15 @@ using detail::exact;
 
 // Skipped steps are looked at that often, and only that long after they were asked for, so that the
 // host does not wait for a GPU.
-constexpr std::uint64_t look_every = 8, look_after = 4;
+struct Look {
+  std::uint64_t every = 8, after = 4;
+};
+/// Where few steps end the training, more often: runs of them might be over by then.
+Look look_for(std::int64_t max_skipped_steps) {
+  const std::uint64_t every =
+      std::min<std::uint64_t>(8, static_cast<std::uint64_t>(max_skipped_steps));
+  return {.every = every, .after = every / 2};
+}
 
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 
@@ -276,8 +284,9 @@ void GradScaler::count_update() {
 
 /// By the number of updates alone, so that all ranks find it out in the same one.
 void GradScaler::check_skipped() {
-  if (updates_ % look_every == 0) skipped_.emplace(skipped_steps_);
-  if (!skipped_ || updates_ % look_every != look_after) return;
+  const Look look = look_for(options_.max_skipped_steps);
+  if (updates_ % look.every == 0) skipped_.emplace(skipped_steps_);
+  if (!skipped_ || updates_ % look.every != look.after) return;
   const double skipped = skipped_->item();
   skipped_.reset();
   LOCKSTEP_CHECK(skipped < static_cast<double>(options_.max_skipped_steps), GradientOverflow,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/exchange.hpp"
+#include "checkpoint/told_values.hpp"
 #include "io/in_quotes.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
@@ -43,11 +44,16 @@ std::string describe_difference(std::span<const std::string> names) {
                            in_words(with), " but not on ", in_words(without));
   }
   const bool has_parts = text.find(words_of_sharers) != std::string::npos;
+  const bool has_values = text.find(words_of_values) != std::string::npos;
   return detail::concat(
       "ranks do not save the same states: ", text,
-      has_parts ? "; save each replica by a Manager over its ranks (of session.host_world()), in a "
-                  "folder of its own, or add the module alone if all ranks hold the same"
-                : "; add the same ones on all ranks before a save");
+      has_values
+          ? "; each writes a part of what all have alike: keep what a rank has of its own in "
+            "a ValueState with load_on_new_rank, or bring all ranks to the same values before"
+      : has_parts
+          ? "; save each replica by a Manager over its ranks (of session.host_world()), in a "
+            "folder of its own, or add the module alone if all ranks hold the same"
+          : "; add the same ones on all ranks before a save");
 }
 
 }  // namespace

@@ -143,6 +143,7 @@ void stage(const Stem& stem, bool has_headers, Staging& staging, LaterCopies& la
   for (const PlannedFile& file : stem.layout.files()) {
     snapshot.files.emplace_back(file.name, file.size);
     snapshot.headers = io::crc32c(std::as_bytes(std::span(file.header)), snapshot.headers);
+    snapshot.header_texts += detail::concat('\n', file.name, ": ");
     snapshot.header_texts.append(file.header, header_begin);
   }
   auto next = stem.extents.begin();
@@ -161,11 +162,13 @@ void stage(const Stem& stem, bool has_headers, Staging& staging, LaterCopies& la
   }
 }
 
-/// What headers say of the tensor at a place in them.
-std::string_view tensor_at(std::string_view headers, std::size_t place) {
+/// What headers say of the tensor at a place in them: in a file of that name.
+std::string tensor_at(std::string_view headers, std::size_t place) {
   const std::size_t begin = headers.find('"', headers.rfind('}', place) + 1);
   if (begin == std::string_view::npos) return "nothing";
-  return headers.substr(begin, headers.find('}', begin) - begin + 1);
+  const std::string_view tensor = headers.substr(begin, headers.find('}', begin) - begin + 1);
+  const std::size_t line = headers.rfind('\n', place), end = headers.find(": ", line);
+  return detail::concat(tensor, " in ", headers.substr(line + 1, end - line - 1));
 }
 
 std::vector<Stem> plan_all(const Registry& registry, bool takes_more, int rank, int size,

@@ -90,8 +90,10 @@ void check_texts(const NamedValues& values) {
   for (const auto& [name, state] : values) try {
       (void)json_of(state).dump();
     } catch (const json::type_error&) {
-      LOCKSTEP_THROW(InvalidArgument, "state ", name,
-                     " has a text that is not UTF-8; keep bytes in a tensor of u8");
+      LOCKSTEP_THROW(
+          InvalidArgument, "state ", name,
+          " has a text that is not UTF-8; keep bytes in a tensor of u8, which all ranks must have "
+          "alike, or write them as hexadecimal digits");
     }
 }
 

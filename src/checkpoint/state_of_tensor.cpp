@@ -1,3 +1,4 @@
+#include "checkpoint/told_values.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/checkpoint/states.hpp"
 #include "lockstep/core/error.hpp"
@@ -23,6 +24,10 @@ TensorState state_of(Tensor& tensor) {
                            " there, ", tensor.dtype(), " ", tensor.shape(), " here");
             const NoGradGuard no_recording;
             tensor.copy_(saved);
+          },
+      .told =
+          [&tensor] {
+            return told_values({&tensor, 1});
           }};
 }
 

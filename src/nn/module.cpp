@@ -72,6 +72,7 @@ void Module::remove_call_hooks(std::uint64_t id) noexcept {
 }
 
 void Module::note_who_sees() noexcept {
+  ++call_hooks_version_;
   is_seen_ = std::ranges::any_of(call_hooks_, [](const auto& entry) {
     return entry.second.before || entry.second.after || entry.second.replace;
   });

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -94,14 +95,20 @@ void set_log_sink(std::function<void(std::string_view)> sink) {
 
 void write_log(LogLevel level, std::string_view message) {
   Target& to = target();
-  const std::lock_guard lock(to.mutex);
+  // What a sink logs itself would wait for it for ever, and goes past it.
+  thread_local bool is_in_sink = false;
+  std::unique_lock lock(to.mutex, std::defer_lock);
+  if (!is_in_sink) lock.lock();
   std::string line = to.prefix;
   line += level_names[static_cast<std::size_t>(level)];
   line += ": ";
   line += message;
   line += '\n';
-  if (to.sink) return to.sink(line);
-  write_all(line);
+  if (!to.sink || is_in_sink) return write_all(line);
+  is_in_sink = true;
+  const std::unique_ptr<bool, void (*)(bool*)> leaving(&is_in_sink,
+                                                       [](bool* inside) { *inside = false; });
+  to.sink(line);
 }
 
 }  // namespace lockstep

@@ -33,19 +33,22 @@ std::string line(const std::string& op, const char* phase, std::int64_t calls, n
 class OpProfile::Sink final : public TraceSink {
  public:
   void begin(std::string_view name, TracePhase phase) noexcept override {
-    open_.push_back({this, profile_, name, phase, Clock::now(), nanoseconds(0)});
+    if (is_over_) return;
+    open_.ranges.push_back({this, profile_, name, phase, Clock::now(), nanoseconds(0)});
   }
   void end() noexcept override {
+    if (is_over_) return;
     const Clock::time_point now = Clock::now();
+    std::vector<Open>& open = open_.ranges;
     // The innermost one of this profile: others may listen to the same ranges.
-    const auto range = std::find_if(open_.rbegin(), open_.rend(),
+    const auto range = std::find_if(open.rbegin(), open.rend(),
                                     [this](const Open& each) { return each.sink == this; });
     const nanoseconds total = now - range->began;
-    const auto around = std::find_if(std::next(range), open_.rend(),
+    const auto around = std::find_if(std::next(range), open.rend(),
                                      [this](const Open& each) { return each.sink == this; });
-    if (around != open_.rend()) around->within += total;
+    if (around != open.rend()) around->within += total;
     if (range->profile == profile_) add(range->name, range->phase, total, total - range->within);
-    open_.erase(std::next(range).base());
+    open.erase(std::next(range).base());
   }
 
   std::vector<OpTime> times() const {
@@ -113,13 +116,20 @@ class OpProfile::Sink final : public TraceSink {
     }
   };
 
-  static thread_local std::vector<Open> open_;
+  struct OpenRanges {
+    std::vector<Open> ranges;
+    ~OpenRanges() { is_over_ = true; }
+  };
+  static thread_local OpenRanges open_;
+  // What ends after a thread's variables, as destructors of statics do, has nowhere to be noted.
+  static thread_local bool is_over_;
   std::atomic<std::uint64_t> profile_{0};  // the number of it
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, TracePhase>, OpTime, Less> times_;
 };
 
-thread_local std::vector<OpProfile::Sink::Open> OpProfile::Sink::open_;
+thread_local OpProfile::Sink::OpenRanges OpProfile::Sink::open_;
+constinit thread_local bool OpProfile::Sink::is_over_ = false;
 
 OpProfile::OpProfile() : sink_(Sink::take()) { add_trace_sink(sink_); }
 

@@ -196,7 +196,8 @@ void Optimizer::step(const GradientScaling& scaling) {
   for (ParameterState* each : changed) autograd::leaf_of(each->parameter).finish_update();
   for (ParameterState* each : changed) autograd::leaf_of(each->parameter).finish_updates();
   end_update(changed);
-  for (const auto& [number, hook] : post_hooks_) hook();
+  const auto hooks = post_hooks_;  // a hook may remove itself, or add another
+  for (const auto& [number, hook] : hooks) hook();
 }
 
 std::uint64_t Optimizer::register_step_post_hook(std::function<void()> hook) {

@@ -260,7 +260,8 @@ void Optimizer::read_state(StateReader& reader, const std::string& key,
   each.written = {};
   const StateNames names = state_names(each.group, parameter);
   const bool has_master = dtype != parameter.dtype() && uses_master_weights(each.group);
-  if (steps <= 0) {  // `even_state_dict` has zeros
+  if (!has_master) reader.drop(key + "master");  // of parameters that were of fewer bits
+  if (steps <= 0) {                              // `even_state_dict` has zeros
     for (const std::string_view name : names) reader.drop(key + std::string(name));
     if (!carried_name().empty()) reader.drop(key + std::string(carried_name()));
     if (has_master && reader.has(key + "master"))
@@ -416,8 +417,15 @@ std::vector<std::string> Optimizer::load_matching_state(NamedTensors state) {
   std::vector<std::string> left;
   std::vector<ParameterState> loaded = states_;
   for (std::size_t i = 0; i < loaded.size(); ++i) {
-    const std::string key = key_of(i);
-    StateReader reader(states[key]);
+    const std::string key = key_of(i), master = key + "master";
+    NamedTensors& of_this = states[key];
+    // Saved of a parameter that needed none: the states count as they are.
+    const Tensor& parameter = states_[i].parameter;
+    if (const DType wide = state_dtype(parameter.dtype());
+        wide != parameter.dtype() && uses_master_weights(states_[i].group) && !of_this.empty() &&
+        std::ranges::find(of_this, master, &NamedTensors::value_type::first) == of_this.end())
+      of_this.emplace_back(master, parameter.detach().to(wide));
+    StateReader reader(of_this);
     reader.take(key + "group", {}, DType::i64);  // it stays in the one in which it is
     ParameterState each = states_[i];
     read_state(reader, key, each);

@@ -4,6 +4,8 @@
 #include <fstream>
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -13,13 +15,9 @@ namespace {
 /// Those of the first replica; of a backward through several, the others have pairs behind.
 enum Track { computation, communication, tracks };
 
+/// As JSON has it, whatever the bytes are.
 std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-  }
-  return out + '"';
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 std::string name_of_track(const std::string& what, int rank, int track, const std::string& name) {

@@ -39,6 +39,7 @@ struct Loop::State {
   FiniteLosses losses;
   bool are_losses_alike = false;  // on all ranks
   bool is_stopped = false, is_not_finite = false, has_warned_of_metric = false;
+  bool is_resumed = false;  // a run of it has begun
   std::int64_t saved = -1;  // the last step that was
 
   void resume(const Loop& loop, std::int64_t epoch_steps);
@@ -131,6 +132,8 @@ void Loop::warn_of_states_left_out(const Step& step) {
 void Loop::State::resume(const Loop& loop, std::int64_t epoch_steps) {
   progress.set_length(options, epoch_steps);
   if (!checkpoints) return;
+  loop.check_has_not_run();
+  is_resumed = true;
   if (checkpoints->tensor_names().empty() && group->rank() == 0)
     LOCKSTEP_LOG(warning, "the checkpoints of ", options.checkpoint_dir.string(),
                  " keep no weights: nothing in tensors was added to the loop; call loop.add(step), "
@@ -235,6 +238,13 @@ void Loop::has_mean_losses() noexcept { state_->are_losses_alike = true; }
 
 checkpoint::Manager* Loop::checkpoints() noexcept {
   return state_->checkpoints ? &*state_->checkpoints : nullptr;
+}
+
+void Loop::check_has_not_run() const {
+  LOCKSTEP_CHECK(
+      !state_->is_resumed, InvalidArgument,
+      "a loop with checkpoints runs once, and keeps the states of that run. Make another "
+      "loop to run again, or further");
 }
 
 void Loop::start(std::optional<std::int64_t> epoch_steps) {

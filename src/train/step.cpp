@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <ranges>
+#include <utility>
 
 #include "core/exact_number.hpp"
 #include "lockstep/autograd/leaf.hpp"
@@ -231,12 +232,26 @@ Step::Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& 
 StepResult Step::operator()(std::span<const Tensor> inputs) {
   const TraceRange range("step");
   const double lr = optimizer_.lr();
+  if (options_.capture) reset_for_other_modes();
   const std::vector<Tensor> results = options_.capture ? graph_(inputs) : update(inputs);
   // No launch has asked, nor could one.
   if (options_.capture && results[1].defined() && rows_of_batch(inputs) == 0)
     check_rows_of_ranks(results[1]);
   if (options_.scheduler) options_.scheduler->step();
   return {.loss = results[0], .grad_norm = options_.max_norm ? results[2] : Tensor(), .lr = lr};
+}
+
+/// A graph would go on in the modes, and with the hooks, that it was captured with.
+void Step::reset_for_other_modes() {
+  std::size_t count = 0;
+  bool is_changed = false;
+  module_.apply([&](nn::Module& each) {
+    const std::uint64_t mode = 2 * each.call_hooks_version() + (each.is_training() ? 1 : 0);
+    if (count == modes_.size()) modes_.push_back(~mode);
+    is_changed |= std::exchange(modes_[count++], mode) != mode;
+  });
+  modes_.resize(count);
+  if (is_changed) graph_.reset();
 }
 
 // What a StepGraph may capture. Where it throws, what is done of the batch leaves nothing to the

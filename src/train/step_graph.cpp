@@ -69,7 +69,7 @@ struct StepGraph::State {
   std::vector<Tensor> call(std::span<const Tensor> inputs) {
     replayed = false;
     if (StepRecording::current()) return train::detached(step(inputs));  // a part of another
-    const Device where = device_of(inputs);
+    const Device where = device ? device->device : device_of(inputs);
     if (const std::string refusal = train::refusal_of(inputs, where); !refusal.empty())
       return fall_back(inputs, refusal);
     try {
@@ -91,6 +91,7 @@ struct StepGraph::State {
       if (!ran_eagerly && shape->lacks_memory()) give_up_memory();
       // Nothing has run with these inputs, and nothing is known of them.
       if (shapes.size() > known && shape->reason().empty()) shapes.pop_back();
+      if (shapes.empty() && calls == 0) device.reset();  // it may have been the wrong one
       throw;
     }
     ++calls;
@@ -123,6 +124,7 @@ void StepGraph::reset() {
   if (state_->device) {
     state_->device->wait();
     state_->device->pool.release_aside();
+    state_->device.reset();  // inputs may lie elsewhere from now on
   }
   state_->reason.clear();
   state_->told.clear();

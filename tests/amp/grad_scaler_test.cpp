@@ -221,6 +221,19 @@ TEST_P(GradScalerOn, EndsATrainingWhoseGradientsAreNeverFinite) {
   EXPECT_LT(steps, 32);
 }
 
+TEST_P(GradScalerOn, SeesShortRunsOfSkippedStepsWhereFewEndTheTraining) {
+  for (const int limit : {1, 3}) {
+    GradScaler scaler({.max_skipped_steps = limit});
+    Tensor x = parameter({1});
+    optim::SGD optimizer({x}, {.lr = 0.1});
+    const auto train = [&] {
+      for (int step = 0; step < 64; ++step)
+        run_step(scaler, optimizer, x, step % 8 == 0 || step % 8 == 7 ? 0.0 : infinity);
+    };
+    EXPECT_THROW(train(), GradientOverflow) << limit;
+  }
+}
+
 TEST_P(GradScalerOn, TheScaleNeitherVanishesNorOverflows) {
   Tensor x = parameter({1});
   optim::SGD optimizer({x}, {.lr = 0.1});

@@ -394,5 +394,44 @@ TEST_F(RanksDiffer, OtherOptionsAreRefusedOnAll) {
   });
 }
 
+// Each rank writes a part of what all have alike: of values of their own it would be a mixture.
+TEST_F(RanksDiffer, ValuesOfATensorOrAModuleAreRefusedOnAllRanks) {
+  for (const bool of_module : {false, true})
+    run_job(2, [&](const CommunicatorPtr& group) {
+      Manager manager(folder / "run", group);
+      Tensor own = full({5000}, static_cast<double>(group->rank()));
+      auto net = nn::make<OneWeight>(Shape{5000});
+      const NoGradGuard no_recording;
+      Tensor(net->weight).copy_(own);
+      if (of_module)
+        manager.add("target", net);
+      else
+        manager.add("target", own);
+      manager.save(1);
+      EXPECT_FALSE(manager.wait());
+      EXPECT_THAT(manager.error(), AllOf(HasSubstr("'target with values of fingerprint"),
+                                         HasSubstr("on rank 1"), HasSubstr("load_on_new_rank")));
+      own.fill_(1.0);
+      Tensor(net->weight).fill_(1.0);
+      manager.save(2);
+      EXPECT_TRUE(manager.wait()) << manager.error();
+    });
+}
+
+TEST_F(RanksDiffer, ShapesOfATensorAreToldWithItsName) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Manager manager(folder / "run", group);
+    Tensor own = ones({group->rank() == 0 ? 8 : 9}), other = ones({3});
+    manager.add("alike", other);
+    manager.add(
+        "pieces",
+        TensorState{.pieces = [&] { return std::vector<Piece>{{.name = "value", .tensor = own}}; },
+                    .load = [](const NamedTensors&) {}});
+    manager.save(1);
+    EXPECT_FALSE(manager.wait());
+    EXPECT_THAT(manager.error(), HasSubstr("in pieces"));
+  });
+}
+
 }  // namespace
 }  // namespace lockstep

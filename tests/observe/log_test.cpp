@@ -55,6 +55,19 @@ TEST_F(Log, NamesTheRankOnlyInJobsOfSeveral) {
   EXPECT_EQ(lines_, (std::vector<std::string>{"[rank 2] warning: slow\n", "warning: slow\n"}));
 }
 
+TEST_F(Log, OfASinkItselfGoesPastIt) {
+  set_log_sink([this](std::string_view line) {
+    lines_.emplace_back(line);
+    LOCKSTEP_LOG(warning, "a line of the sink's own");
+  });
+  ::testing::internal::CaptureStderr();
+  LOCKSTEP_LOG(error, "first");
+  LOCKSTEP_LOG(error, "second");
+  EXPECT_EQ(lines_, (std::vector<std::string>{"error: first\n", "error: second\n"}));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "warning: a line of the sink's own\nwarning: a line of the sink's own\n");
+}
+
 // As a terminal's, or a launcher's that reads late.
 TEST_F(Log, WaitsForAFullPipeThatDoesNotBlock) {
   set_log_sink(nullptr);

@@ -59,6 +59,24 @@ TEST(OpProfile, ListsOpsAndTheirBackward) {
   EXPECT_TRUE(profile.times().empty());
 }
 
+/// Its ranges come after the destructors of what the thread has made since.
+struct RangesAtTheEnd {
+  ~RangesAtTheEnd() {
+    for (int i = 0; i < 100; ++i) const TraceRange late("late");
+  }
+};
+
+TEST(OpProfile, LeavesOutWhatAThreadDoesAfterItsVariables) {
+  const OpProfile profile;
+  std::thread([] {
+    static thread_local const RangesAtTheEnd first;
+    (void)first;
+    const TraceRange range("early");
+  }).join();
+  ASSERT_EQ(profile.times().size(), 1U);
+  EXPECT_EQ(profile.times()[0].op, "early");
+}
+
 TEST(OpProfile, CountsOnlyWhileItLives) {
   const OpProfile outer;
   std::size_t inner = 0;

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/autograd/ops.hpp"
@@ -158,6 +159,23 @@ INSTANTIATE_TEST_SUITE_P(Places, HalfPrecisionOptimizer,
                            return std::string(std::get<0>(each.param).backend) + "_" +
                                   std::string(name(std::get<1>(each.param)));
                          });
+
+TEST(HalfPrecision, StatesGoOnInParametersOfOtherBits) {
+  for (const DType before : {DType::bf16, DType::f32}) {
+    const DType after = before == DType::bf16 ? DType::f32 : DType::bf16;
+    Tensor x = ones({3}, {before}).set_requires_grad(), y = ones({3}, {after}).set_requires_grad();
+    optim::AdamW first({x}, {.lr = 0.1}), second({y}, {.lr = 0.1});
+    x.set_grad(ones({3}, {before}));
+    first.step();
+    EXPECT_THAT(second.load_matching_state(first.state_dict()), ::testing::IsEmpty());
+    const optim::ParameterState& state = second.parameter_states()[0];
+    EXPECT_EQ(state.counter.to_vector<std::int64_t>()[0], 1);
+    EXPECT_TRUE(allclose(state.state[0], full({3}, 0.1), 1e-5));
+    EXPECT_EQ(state.master.defined(), after == DType::bf16);
+    y.set_grad(ones({3}, {after}));
+    second.step();
+  }
+}
 
 }  // namespace
 }  // namespace lockstep

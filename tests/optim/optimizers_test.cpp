@@ -127,6 +127,33 @@ TEST(Optimizer, CallsItsHooksWhenAStepIsDone) {
   EXPECT_TRUE(optimizer.parameter_states()[0].parameter.is_same(a));
 }
 
+TEST(Optimizer, CallsAHookThatRemovesItselfOnceAndThoseBesideIt) {
+  const Tensor a = leaf({1.0}, {1.0});
+  optim::SGD optimizer({a}, {.lr = 0.5});
+  const std::string name = "a name that does not lie within the function";
+  std::vector<std::string> calls;
+  std::uint64_t hook = 0;
+  hook = optimizer.register_step_post_hook([&, name] {
+    optimizer.remove_step_post_hook(hook);
+    calls.push_back(name);
+  });
+  optimizer.register_step_post_hook([&] { calls.emplace_back("second"); });
+  optimizer.step();
+  optimizer.step();
+  EXPECT_EQ(calls, (std::vector<std::string>{name, "second", "second"}));
+}
+
+TEST(Optimizer, ClipsAGradientThatTwoParametersHaveOnce) {
+  Tensor a = leaf({1.0, 1.0}, {3.0, 4.0}), b = leaf({1.0, 1.0}, {0.0, 0.0});
+  b.set_grad(a.grad());
+  for (const double p : {1.0, 2.0, 3.0}) {
+    Tensor(a.grad()).copy_(tensor<double>({3.0, 4.0}));
+    const double norm = optim::clip_grad_norm_(std::array{a, b}, 1.0, {.norm_type = p}).item();
+    EXPECT_NEAR(norm, std::pow(std::pow(3.0, p) + std::pow(4.0, p), 1 / p), 1e-9);
+    EXPECT_NEAR(a.grad().to_vector<double>()[0], 3.0 / norm, 1e-5);
+  }
+}
+
 TEST(Optimizer, ClearsGradients) {
   const Tensor a = leaf({1.0}, {1.0});
   optim::SGD optimizer({a});

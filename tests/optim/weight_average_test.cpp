@@ -59,6 +59,19 @@ TEST_P(WeightAverages, CountAllUpdatesAlikeWithoutDecay) {
   EXPECT_EQ(average.updates(), 4);
 }
 
+// However far a value is from the average before.
+TEST_P(WeightAverages, BecomeTheValueWhereNothingIsToBeLeftOfThem) {
+  for (const auto& [decay, expected] : {std::pair(0.0, 1.0), std::pair(0.01, 1000000.99)}) {
+    Tensor a = filled(0.0, large, DType::f32);
+    WeightAverage average({a}, {.decay = decay});
+    for (const double value : {1e8, 1.0}) {
+      a.fill_(value);
+      average.update();
+    }
+    expect_all(average.state_dict()[0].second, expected, expected * 1e-6);
+  }
+}
+
 TEST_P(WeightAverages, OfHalfParametersAreWide) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
     Tensor a = filled(1.0, large, dtype);

@@ -38,7 +38,7 @@ TEST(ChromeTrace, HasEachBackwardOnceAndThoseOfAllReplicasOfOne) {
   comm::run_ranks(1, [&](comm::Communicator& group) {
     ChromeTrace trace(group);
     const auto now = TraceClock::now();
-    const ReducerTrace decoder = backward(now, 1, 5, "decoder"),
+    const ReducerTrace decoder = backward(now, 1, 5, "d\xff\"\n"),
                        encoder = backward(now, 3, 6, "enc");
     trace.add(backward(now, -100, -90, "before"));
     for (int i = 0; i < 2; ++i) {  // the second time a captured step's, which leaves what there was
@@ -57,7 +57,7 @@ TEST(ChromeTrace, HasEachBackwardOnceAndThoseOfAllReplicasOfOne) {
       buckets.push_back(event["name"]);
       tracks.push_back(event["tid"]);
     }
-  EXPECT_THAT(buckets, ElementsAre("decoder", "enc", "next"));
+  EXPECT_THAT(buckets, ElementsAre("d\ufffd\"\n", "enc", "next"));
   EXPECT_THAT(tracks, ElementsAre(1, 3, 1));
 }
 

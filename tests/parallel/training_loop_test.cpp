@@ -230,6 +230,17 @@ TEST(TrainLoop, KeepsTheModelOfAStepThatNobodyAdded) {
   EXPECT_FALSE(testing::tensor_files(folder / "step-3").empty());
 }
 
+TEST(TrainLoop, WithCheckpointsRunsOnce) {
+  const TemporaryFolder folder;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Training training(group);
+    Loop loop(group, {.steps = 1, .checkpoint_dir = folder.path()});
+    EXPECT_EQ(loop.run(training.loader, training.step), 0);
+    EXPECT_THAT([&] { loop.run(training.loader, training.step); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("Make another loop")));
+  });
+}
+
 TEST(TrainLoop, WarnsOfCheckpointsWithoutTensors) {
   const TemporaryFolder folder;
   static std::string log;

@@ -158,6 +158,44 @@ TEST(TrainStep, TakesTheSameStepsCaptured) {
   EXPECT_TRUE(weights[0] == weights[1]);
 }
 
+struct Normed : nn::Module {
+  nn::Child<nn::Linear> linear{this, "linear", 5, 4};
+  nn::Child<nn::BatchNorm1d> norm{this, "norm", 4};
+  Tensor forward(const Tensor& x) { return norm(linear(x)); }
+};
+
+TEST(TrainStep, IsCapturedAnewInOtherModesAndWithOtherHooks) {
+  std::vector<double> losses[2], statistics[2];
+  for (const bool capture : {false, true})
+    run_job(1, [&](const CommunicatorPtr& group) {
+      manual_seed(3);
+      const auto net = nn::make<Normed>();
+      DistributedDataParallel<Normed> ddp(net, group);
+      optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
+      bool doubles = false;
+      Step step(ddp, optimizer,
+                [&](Inputs in) { return square(ddp(in[0]) * (doubles ? 2.0 : 1.0)).mean(); },
+                {.capture = capture});
+      Generator generator(4);
+      std::uint64_t hook = 0;
+      for (int i = 0; i < 24; ++i) {
+        if (i == 6) net->norm->eval();
+        if (i == 10) net->norm->train();
+        if (i == 14)
+          hook = net->linear->add_call_hooks(
+              {.replace = [](nn::Module&, Inputs, const Tensor& y) { return y * 3.0; }});
+        if (i == 18) net->linear->remove_call_hooks(hook);
+        if (i == 20) doubles = true, step.reset();
+        losses[capture].push_back(step({randn({6, 5}, {}, generator)}).loss.item());
+        EXPECT_EQ(step.fallback_reason(), "");
+      }
+      for (const auto& [name, buffer] : net->named_buffers())
+        statistics[capture].push_back(buffer.to(DType::f64).sum().item());
+    });
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_EQ(statistics[0], statistics[1]);
+}
+
 TEST(TrainStep, CapturesWeightsThatAreTensorsAndRunsThoseThatAreNumbersEagerly) {
   for (const bool is_tensor : {false, true}) {
     std::vector<double> losses[2];

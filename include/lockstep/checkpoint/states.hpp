@@ -38,7 +38,7 @@ class PowerSgd;
 namespace lockstep::checkpoint {
 
 /// Parameters and persistent buffers under their names: Hugging Face's where the module has those.
-/// They must be alike on all ranks.
+/// They must be alike on all ranks: a save is refused where parameters on a CPU are not.
 TensorState state_of(nn::Module& module);
 /// The same by a handle.
 template <class M>
@@ -142,7 +142,8 @@ template <class T>
 concept IsCharacter = std::same_as<T, char> || std::same_as<T, wchar_t> ||
     std::same_as<T, char8_t> || std::same_as<T, char16_t> || std::same_as<T, char32_t>;
 
-/// A tensor of one's own, which is loaded in place and must be alike on all ranks.
+/// A tensor of one's own, which is loaded in place and must be alike on all ranks: a save is
+/// refused where, on a CPU, it is not.
 /// @throws InvalidArgument for an undefined one.
 TensorState state_of(Tensor& tensor);
 

@@ -92,6 +92,7 @@ class Loop {
   /// nothing is evaluated at their ends.
   /// @param batches a DataLoader, or what is a range, has a size and counts samples as one.
   /// @param step takes a batch, and returns a StepResult or a loss.
+  /// @throws InvalidArgument behind another run, if there are checkpoints.
   /// @return the program's exit code, alike on all ranks: 0; StopRequest::exit_code if it shall be
   /// started again; `not_finite` by `terminate_on_nan`; `not_saved` if all steps were made, or a
   /// stop obeyed, but the last checkpoint could not be saved, as a warning has told: what was
@@ -99,6 +100,7 @@ class Loop {
   /// Session::run, which ends all.
   template <checkpoint::CountsSamples Batches, class MakeStep>
   int run(Batches& batches, MakeStep&& step) {
+    check_has_not_run();
     int replicas = 0;
     if constexpr (std::same_as<std::remove_cvref_t<MakeStep>, Step>) {
       replicas = step.replicas();
@@ -161,6 +163,7 @@ class Loop {
  private:
   comm::Communicator& group() noexcept;
   void has_mean_losses() noexcept;  // over all ranks
+  void check_has_not_run() const;
   void warn_of_states_left_out(const Step& step);
 
   struct State;

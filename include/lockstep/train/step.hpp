@@ -52,7 +52,9 @@ struct StepOptions {
   /// is with a zero_stage of 3 and with synchronized batch norms, whatever this says. Not in steps
   /// that are captured, whose ranks have equal batches then.
   bool same_micro_batches = false;
-  bool capture = false;  ///< repeat the step as a StepGraph
+  /// Repeat the step as a StepGraph, captured anew where a module goes to training or evaluation or
+  /// has other call hooks. What else the loss does on the host is that of the capture: see `reset`.
+  bool capture = false;
   /// Of as many shapes of a batch graphs are kept: StepGraphOptions::max_shapes.
   std::size_t max_shapes = 8;
 };
@@ -154,6 +156,9 @@ class Step {
   std::string parameter_beside_module() const;
   /// Why the last step ran eagerly though it was to be captured; empty if it did not.
   const std::string& fallback_reason() const noexcept { return graph_.fallback_reason(); }
+  /// Drops what is captured: for a change that nothing else tells of, as in a branch of the loss
+  /// (StepGraph::reset). All ranks must call it alike.
+  void reset() { graph_.reset(); }
 
  private:
   Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& optimizer, Loss loss,
@@ -162,6 +167,7 @@ class Step {
   struct OwnLoss;
   struct Parts;
   bool is_to_be_captured() const;
+  void reset_for_other_modes();
   Parts parts_of(std::int64_t rows);
   OwnLoss accumulate_gradients(std::span<const Tensor> inputs);
   std::vector<Tensor> mean_over_ranks(const OwnLoss& own) const;
@@ -177,6 +183,7 @@ class Step {
   bool is_warned_ = false;    // of tensors that differ in rows
   std::vector<Tensor> cast_;  // parameters that the step before took in the products' dtype
   StepGraph graph_;
+  std::vector<std::uint64_t> modes_;   // of the modules, and of their hooks, in the step before
   std::optional<bool> any_has_parts_;  // of all ranks, where they have as many; asked once
 };
 

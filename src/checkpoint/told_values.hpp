@@ -1,0 +1,22 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// Ranks that save something of their own under one name would each write a part of it.
+
+namespace lockstep::checkpoint {
+
+/// What `told_values` begins with.
+inline constexpr std::string_view words_of_values = " with values of fingerprint ";
+
+/// Words for TensorState::told by which ranks find out whether they have the same values. Of what
+/// lies on a GPU nothing is told: a save does not wait for it. Nor of a wrapper's parameters, which
+/// it keeps alike.
+std::string told_values(std::span<const Tensor> tensors);
+
+}  // namespace lockstep::checkpoint
