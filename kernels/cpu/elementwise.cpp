@@ -11,7 +11,8 @@ namespace {
 
 template <class Loop>
 Loop require(Loop loop, std::string_view op, DType dtype) {
-  LOCKSTEP_CHECK(loop, Unsupported, op, ": dtype ", dtype, " is not offered on device cpu");
+  LOCKSTEP_CHECK(loop, Unsupported, op, ": dtype ", dtype, " is not offered on device cpu",
+                 functional::advice_of(dtype));
   return loop;
 }
 

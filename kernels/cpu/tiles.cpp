@@ -46,9 +46,10 @@ class TileWalk {
   std::int64_t piece(std::int64_t left) const {
     if (by_row_) left = std::min(left, cursor_.row_left(nest_));
     if (all_in_place_ || left <= tile_elements) return left;
-    // Of short rows whole ones, once the first is over.
-    if (by_row_ || cursor_.row_left(nest_) < nest_.inner()) return std::min(left, tile_elements);
-    return tile_elements - tile_elements % nest_.inner();
+    if (by_row_) return tile_elements;
+    // Of short rows the rest of one that is begun, and whole ones.
+    const std::int64_t rest = cursor_.row_left(nest_) % nest_.inner();
+    return tile_elements - (tile_elements - rest) % nest_.inner();
   }
 
   void load_constants(std::int64_t count) {

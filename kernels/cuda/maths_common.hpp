@@ -19,7 +19,7 @@ void dispatch_served(DType dtype, std::string_view op, OpConstants constants, De
     if (dtype == DType::u8) return visit(TypeTag<std::uint8_t>{});
   }
   LOCKSTEP_CHECK(is_floating(dtype), Unsupported, op, ": dtype ", dtype,
-                 " is not offered on device ", device);
+                 " is not offered on device ", device, functional::advice_of(dtype));
   dispatch_floating(dtype, op, visit);
 }
 

@@ -11,6 +11,13 @@
 
 namespace lockstep::functional {
 
+/// What helps where an op does not take a dtype: behind the words that say so.
+inline std::string_view advice_of(DType dtype) {
+  if (is_floating(dtype)) return "";
+  return dtype == DType::boolean ? "; it computes with numbers: convert them by to(dtype)"
+                                 : "; it needs a floating dtype: convert by to(dtype)";
+}
+
 /// Integer arithmetic takes whole constants only: 0.5 would silently become 0.
 /// @throws InvalidArgument naming the op and its constants.
 inline void check_whole_constants(std::string_view op, DType dtype, OpConstants constants) {

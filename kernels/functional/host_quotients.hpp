@@ -30,9 +30,9 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE bool are_close(float x, float y) {
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float fmod_host(CloseOperand a, CloseOperand b) {
   // In double the product of a whole quotient below 2^28 and a float is exact, and so is what it
   // leaves of another. The nearest quotient may be one too many.
-  constexpr double round_magic = 0x1.8p52;  // adding it rounds to integer
+  constexpr double to_integer = 0x1.8p52;  // adding it rounds
   const double x = static_cast<double>(::fabsf(a.x)), y = static_cast<double>(::fabsf(b.x));
-  const double quotient = (x / y + round_magic) - round_magic;
+  const double quotient = (x / y + to_integer) - to_integer;
   const double rest = x - quotient * y;
   return ::copysignf(static_cast<float>(rest < 0.0 ? rest + y : rest), a.x);
 }

@@ -268,9 +268,6 @@ std::vector<std::string> absent_states(const fs::path& checkpoint, const Registr
   return absent;
 }
 
-/// For what could not be read to be there. An older checkpoint would cost what was trained since.
-constexpr std::chrono::milliseconds before_another_try{500};
-
 Loaded read_once(comm::Communicator& group, const fs::path& checkpoint, const Registry& registry,
                  bool partial, Staging& staging) {
   check_alike(group, checkpoint, registry);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -14,6 +15,10 @@
 /// How ranks read a checkpoint together.
 
 namespace lockstep::checkpoint {
+
+/// For what could not be read to be there: an older checkpoint would cost what was trained since.
+/// Tests in which many reads fail wait less.
+inline std::chrono::milliseconds before_another_try{500};
 
 /// What was read of a checkpoint for a registry's states.
 struct Loaded {

@@ -1,5 +1,6 @@
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -8,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/load.hpp"
 #include "checkpoint/thread_job.hpp"
 #include "io/file_calls.hpp"
 #include "lockstep/lockstep.hpp"
@@ -175,6 +177,7 @@ class FailingReads {
 };
 
 TEST(LoadInPlace, ChangesNothingWhicheverReadFails) {
+  checkpoint::before_another_try = std::chrono::milliseconds(1);
   for (const int zero_stage : {0, 1, 3}) {
     const TemporaryFolder folder;
     run_job(1, [&](const CommunicatorPtr& group) {
@@ -192,6 +195,7 @@ TEST(LoadInPlace, ChangesNothingWhicheverReadFails) {
       EXPECT_GT(failures, 6) << "stage " << zero_stage;
     });
   }
+  checkpoint::before_another_try = std::chrono::milliseconds(500);
 }
 
 /// A weight that is filled where it is.

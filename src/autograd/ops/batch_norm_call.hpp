@@ -20,8 +20,9 @@ inline void check_batch_norm(const BatchNormCall& call, const Tensor& running_me
                  x.shape());
   for (const Tensor& parameter : {running_mean, running_var, weight, bias}) {
     LOCKSTEP_CHECK(!parameter.defined() || parameter.shape() == Shape{x.size(1)}, InvalidArgument,
-                   call.name(), ": a parameter has shape ", parameter.shape(), ", expected [",
-                   x.size(1), "], one a channel");
+                   call.name(), ": an input of shape ", x.shape(), " has ", x.size(1),
+                   " channels (its second dimension), and a parameter is of shape ",
+                   parameter.shape(), "; give it [N, C, ...] with as many channels as the layer");
     LOCKSTEP_CHECK(!parameter.defined() || parameter.device() == x.device(), InvalidArgument,
                    call.name(), ": input is on ", x.device(), ", a parameter elsewhere");
   }

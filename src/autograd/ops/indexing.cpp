@@ -204,6 +204,15 @@ Tensor one_hot(const Tensor& index, std::int64_t num_classes) {
     LOCKSTEP_CHECK(smallest >= 0 && largest < num_classes, InvalidArgument, call.name(),
                    ": indices from ", smallest, " to ", largest, " are not all in [0, ",
                    num_classes, ")");
+    const NoGradGuard no_recording;
+    const Tensor place = index.unsqueeze(-1), one = ones({}, index.options()).expand(place.shape());
+    Shape shape = index.shape();
+    shape.push_back(num_classes);
+    const Tensor y = zeros(shape, index.options());
+    backend_of(y).index.scatter(
+        {.out = y.view(), .in = one.view(), .index = place.view(), .dim = index.dim()},
+        stream_of(y));
+    return y;
   }
   const Tensor classes = arange(num_classes, index.options());
   return eq(index.unsqueeze(-1), classes).to(DType::i64);

@@ -248,6 +248,10 @@ Tensor prod(const Tensor& x_in, const Dims& dims, bool keepdim) {
         // The product of all others: with one 0 it differs from 0 only there, with two nowhere.
         const Tensor wide = x.get().to(statistics_dtype(x.get().dtype()));
         const Tensor is_zero = wide == 0.0;
+        if (can_look_at(is_zero) && !any(is_zero).item<bool>()) {
+          const Tensor slope = div(reduce_kept(ReduceOp::prod, wide, kept, wide.dtype()), wide);
+          return inputs.set(0, mul(dy.to(slope.dtype()), slope).to(dy.dtype()));
+        }
         const Tensor safe = masked_fill(wide, is_zero, 1.0);
         const Tensor others = reduce_kept(ReduceOp::prod, safe, kept, safe.dtype());
         const Tensor zeros_met = reduce_kept(ReduceOp::sum, is_zero, kept, DType::i64);
