@@ -52,6 +52,10 @@ LOCKSTEP_MATH float bounded(float x, float low, float high) {
   return raised > high ? high : raised;
 }
 
+LOCKSTEP_MATH float magnitude_of(float x) {
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu);
+}
+
 LOCKSTEP_MATH float with_sign_of(float magnitude, float sign) {
   return std::bit_cast<float>((std::bit_cast<std::uint32_t>(magnitude) & 0x7FFFFFFFu) |
                               (std::bit_cast<std::uint32_t>(sign) & 0x80000000u));
@@ -132,7 +136,7 @@ LOCKSTEP_MATH float log1p_host(float x) {
 }
 
 LOCKSTEP_MATH float tanh_host(float x) {
-  const float magnitude = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu);
+  const float magnitude = magnitude_of(x);
   const float e = expm1_host(2.0f * (magnitude > 10.0f ? 10.0f : magnitude));
   return with_sign_of(e / (e + 2.0f), x);
 }
@@ -152,10 +156,6 @@ LOCKSTEP_MATH float half_exp(float x) {
   const ExpParts parts = exp_parts(bounded(x, 0.0f, 90.0f));
   const float scale = power_of_two(parts.n - 2);  // infinite at the bound
   return 2.0f * (scale * (1.0f + parts.expm1_r));
-}
-
-LOCKSTEP_MATH float magnitude_of(float x) {
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu);
 }
 
 LOCKSTEP_MATH float sinh_host(float x) {
@@ -201,7 +201,7 @@ LOCKSTEP_MATH float acosh_host(float x) {
 }
 
 LOCKSTEP_MATH float erf_host(float x) {
-  const float t = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu);
+  const float t = magnitude_of(x);
   // erf(t) = 1 - e^(-t - t q(t)); past 4 it is 1.
   const float c = t > 4.0f ? 4.0f : t;
   float q = -9.256263853e-06f;

@@ -16,9 +16,8 @@ std::string told_values(std::span<const Tensor> tensors) {
   std::vector<Tensor> kept;
   std::vector<ArrayView> views;
   for (const Tensor& each : tensors) {
-    const bool is_wrapped =
-        each.is_leaf() && each.requires_grad() && autograd::leaf_of(each).has_sink();
-    if (is_wrapped || !each.device().is_cpu()) continue;
+    if (each.is_leaf() && each.requires_grad() && autograd::leaf_of(each).has_sink()) return {};
+    if (!each.device().is_cpu()) continue;
     kept.push_back(each.detach().contiguous());
     views.push_back(kept.back().view());
   }

@@ -14,9 +14,9 @@ namespace lockstep::checkpoint {
 /// What `told_values` begins with.
 inline constexpr std::string_view words_of_values = " with values of fingerprint ";
 
-/// Words for TensorState::told by which ranks find out whether they have the same values. Of what
-/// lies on a GPU nothing is told: a save does not wait for it. Nor of a wrapper's parameters, which
-/// it keeps alike.
+/// Words for TensorState::told by which ranks find out whether they have the same values, to the
+/// bit. Of what lies on a GPU nothing is told: a save does not wait for it. Nor where a wrapper has
+/// some of the tensors, which keeps them alike.
 std::string told_values(std::span<const Tensor> tensors);
 
 }  // namespace lockstep::checkpoint

@@ -71,8 +71,13 @@ void Module::remove_call_hooks(std::uint64_t id) noexcept {
   note_who_sees();
 }
 
+std::uint64_t Module::call_hooks_signature() const noexcept {
+  std::uint64_t signature = 0;
+  for (const auto& [id, each] : call_hooks_) signature = signature * 0x9E3779B97F4A7C15u + id + 1;
+  return signature;
+}
+
 void Module::note_who_sees() noexcept {
-  ++call_hooks_version_;
   is_seen_ = std::ranges::any_of(call_hooks_, [](const auto& entry) {
     return entry.second.before || entry.second.after || entry.second.replace;
   });

@@ -246,12 +246,12 @@ void Step::reset_for_other_modes() {
   std::size_t count = 0;
   bool is_changed = false;
   module_.apply([&](nn::Module& each) {
-    const std::uint64_t mode = 2 * each.call_hooks_version() + (each.is_training() ? 1 : 0);
+    const std::uint64_t mode = 2 * each.call_hooks_signature() + (each.is_training() ? 1 : 0);
     if (count == modes_.size()) modes_.push_back(~mode);
     is_changed |= std::exchange(modes_[count++], mode) != mode;
   });
+  if (is_changed || count != modes_.size()) graph_.reset();
   modes_.resize(count);
-  if (is_changed) graph_.reset();
 }
 
 // What a StepGraph may capture. Where it throws, what is done of the batch leaves nothing to the

@@ -186,6 +186,10 @@ TEST(TrainStep, IsCapturedAnewInOtherModesAndWithOtherHooks) {
               {.replace = [](nn::Module&, Inputs, const Tensor& y) { return y * 3.0; }});
         if (i == 18) net->linear->remove_call_hooks(hook);
         if (i == 20) doubles = true, step.reset();
+        if (i == 23) {  // as it was: captured is what is replayed, on the other ranks too
+          net->linear->remove_call_hooks(net->linear->add_call_hooks({.begin = [] {}}));
+          EXPECT_EQ(net->linear->call_hooks_signature(), 0U);
+        }
         losses[capture].push_back(step({randn({6, 5}, {}, generator)}).loss.item());
         EXPECT_EQ(step.fallback_reason(), "");
       }

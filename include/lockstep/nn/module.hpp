@@ -162,8 +162,8 @@ class Module : public RefCounted {
   /// Whether any of them see arguments or results: then each layer has to be called, and has to
   /// give what it gives alone.
   bool has_call_hooks() const noexcept { return is_seen_; }
-  /// A number that changes where hooks are added or removed.
-  std::uint64_t call_hooks_version() const noexcept { return call_hooks_version_; }
+  /// A number that tells which hooks there are; 0: none.
+  std::uint64_t call_hooks_signature() const noexcept;
   /// Tells those that see no values that a call begins.
   void begin_call() {
     if (!call_hooks_.empty()) [[unlikely]]
@@ -209,7 +209,7 @@ class Module : public RefCounted {
   std::vector<Entry> entries_;
   std::vector<std::pair<std::string, IntrusivePtr<Module>>> children_;
   std::vector<std::pair<std::uint64_t, CallHooks>> call_hooks_;
-  std::uint64_t next_call_hook_ = 0, call_hooks_version_ = 0;
+  std::uint64_t next_call_hook_ = 0;
   bool is_seen_ = false;      // any of the hooks gets values
   Module* parent_ = nullptr;  // the first that registered this one, while it is alive
   std::string name_;          // there

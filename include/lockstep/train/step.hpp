@@ -53,7 +53,8 @@ struct StepOptions {
   /// that are captured, whose ranks have equal batches then.
   bool same_micro_batches = false;
   /// Repeat the step as a StepGraph, captured anew where a module goes to training or evaluation or
-  /// has other call hooks. What else the loss does on the host is that of the capture: see `reset`.
+  /// has other call hooks, as all ranks must see to alike. What else the loss does on the host is
+  /// that of the capture: see `reset`.
   bool capture = false;
   /// Of as many shapes of a batch graphs are kept: StepGraphOptions::max_shapes.
   std::size_t max_shapes = 8;
