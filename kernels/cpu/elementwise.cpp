@@ -128,9 +128,11 @@ void elementwise::compare(const kernels::CompareArguments& arguments, StreamRef)
   LOCKSTEP_CHECK(out.dtype == DType::boolean && a.dtype == b.dtype, InvalidArgument, name,
                  ": needs operands of one dtype and a bool result, got ", a.dtype, ", ", b.dtype,
                  " and ", out.dtype);
-  const auto loop = loops().compare(accumulate_of(a.dtype), arguments.op);
-  const std::array operands{TileOperand::raw_output(out), TileOperand::input(a),
-                            TileOperand::input(b)};
+  const bool of_bytes = size_of(a.dtype) == 1;
+  const auto loop = of_bytes ? loops().compare_bytes[static_cast<std::size_t>(arguments.op)]
+                             : loops().compare(accumulate_of(a.dtype), arguments.op);
+  const auto operand = of_bytes ? TileOperand::raw_input : TileOperand::input;
+  const std::array operands{TileOperand::raw_output(out), operand(a), operand(b)};
   const auto nest = make_loop_nest(out.shape, {&out.strides, &a.strides, &b.strides});
   run_tiled(nest, operands, [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], n); });
 }

@@ -68,6 +68,9 @@ using ReduceRowsLoop = void (*)(void* partials, const void* x, std::int64_t row_
 using ReduceColumnsLoop = void (*)(void* partial, const void* x, std::int64_t row_stride,
                                    std::int64_t rows, std::int64_t columns);
 
+/// The fingerprint of elements [begin, end) of an array, by their places in it.
+using FingerprintLoop = std::uint64_t (*)(const void* array, std::int64_t begin, std::int64_t end);
+
 /// Parameters of a random op and the place of its first element in the draw.
 struct RandomArguments {
   double a, b;  ///< low and high; mean and deviation; p and 1 / (1 - p)
@@ -103,13 +106,15 @@ struct LoopTable {
 struct Loops {
   LoadLoop load[dtypes] = {};  ///< memory of a dtype to a tile of its accumulation type
   LoadRowsLoop load_rows[dtypes] = {};
-  LoopTable<StoreLoop, dtypes> store;  ///< a tile to memory of a dtype
-  WhereLoop where[4] = {};             ///< by log2 of the element's bytes
+  LoopTable<StoreLoop, dtypes> store;   ///< a tile to memory of a dtype
+  WhereLoop where[4] = {};              ///< by log2 of the element's bytes
+  FingerprintLoop fingerprint[4] = {};  ///< likewise
   LoopTable<UnaryLoop, unary_count> unary;
   LoopTable<UnaryBackwardLoop, unary_count> unary_backward;
   LoopTable<BinaryLoop, binary_count> binary;
   LoopTable<BinaryBackwardLoop, binary_count> binary_backward;
   LoopTable<CompareLoop, compare_count> compare;
+  CompareLoop compare_bytes[compare_count] = {};  ///< of bool and u8, as they lie in memory
   LoopTable<ReduceRowsLoop, reduce_count> reduce_rows;
   LoopTable<ReduceColumnsLoop, reduce_count> reduce_columns;
   LoopTable<DrawLoop, 1> uniform, normal;
@@ -134,11 +139,9 @@ const char* best_isa();
 /// The best of this build that the machine has, whatever is used of it.
 const char* machine_isa();
 /// Has the instruction set be none above one of `compiled_isas`, whatever the machine has and
-/// LOCKSTEP_CPU_ISA says, here and in libraries that are not in use yet (`isa_limit`).
+/// LOCKSTEP_CPU_ISA says.
 /// @return false where a better one is in use already, and stays.
 bool limit_isa(std::string_view name);
-/// The name that `limit_isa` was given; null: none.
-const char* isa_limit();
 /// The names of all instruction sets of this build, best first.
 std::vector<const char*> compiled_isas();
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -10,7 +11,6 @@
 #include "cpu/array_parts.hpp"
 #include "cpu/tiles.hpp"
 #include "functional/average.hpp"
-#include "functional/fingerprint.hpp"
 
 namespace lockstep::cpu_kernels {
 namespace {
@@ -64,16 +64,6 @@ void check_squares(const ArrayView& array) {
   LOCKSTEP_CHECK(contiguous_count(array) >= 0 && is_floating(array.dtype), Unsupported,
                  "square_sum: needs contiguous floating arrays, got ", array.dtype,
                  " with strides ", array.strides);
-}
-
-/// Elements [begin, end) of an array. The sum wraps around: threads may add in any order.
-std::uint64_t fingerprint_of(const ArrayView& array, std::int64_t begin, std::int64_t end) {
-  std::uint64_t sum = 0;
-  functional::dispatch_bits(size_of(array.dtype), [&]<class Bits>(Bits) {
-    const Bits* const bits = array.as<const Bits>();
-    for (std::int64_t i = begin; i < end; ++i) sum += functional::fingerprint_of(bits[i], i);
-  });
-  return sum;
 }
 
 /// Elements [begin, end) of a pair; A is the type of the average.
@@ -177,8 +167,10 @@ void multi_tensor::fingerprint(const kernels::FingerprintArguments& a, StreamRef
   std::uint64_t* const out = a.out.as<std::uint64_t>();
   parallel_for_arrays(a.arrays, contiguous_count, parallel_grain,
                       [&](const ArrayView& array, std::int64_t begin, std::int64_t end) {
+                        const int log2_bytes = std::countr_zero(size_of(array.dtype));
+                        // The sum wraps around: threads may add in any order.
                         std::atomic_ref<std::uint64_t>(out[&array - a.arrays.data()]) +=
-                            fingerprint_of(array, begin, end);
+                            loops().fingerprint[log2_bytes](array.data, begin, end);
                       });
 }
 

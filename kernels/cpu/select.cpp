@@ -97,8 +97,6 @@ const char* machine_isa() {
       ->name;
 }
 
-const char* isa_limit() { return limit > 0 ? levels[limit].name : nullptr; }
-
 bool limit_isa(std::string_view name) {
   const std::size_t place = place_of(name);
   limit = std::max(limit.load(), place);

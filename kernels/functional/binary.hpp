@@ -139,7 +139,7 @@ struct Atan2 : FloatingConstants<T> {
  private:
   // x / (a^2 + b^2), where squares might overflow or underflow.
   LOCKSTEP_HD static T over_squares(T x, T a, T b) {
-    const T largest = math::abs(a) > math::abs(b) ? math::abs(a) : math::abs(b);
+    const T largest = math::abs(a) > math::abs(b) || a != a ? math::abs(a) : math::abs(b);
     if (largest == T(0)) return T(0);
     if (largest > std::numeric_limits<T>::max()) return x / largest;
     const T u = a / largest, v = b / largest;
@@ -201,6 +201,36 @@ struct Swiglu : FloatingConstants<T> {
   LOCKSTEP_HD T gradient_b(T dy, T a, T) const { return dy * a * math::sigmoid(a); }
 };
 
+/// a * sigmoid(b) (Dauphin et al. 2017)
+template <class T>
+struct Glu : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T a, T b) const { return a * math::sigmoid(b); }
+  LOCKSTEP_HD T gradient_a(T dy, T, T b) const { return dy * math::sigmoid(b); }
+  LOCKSTEP_HD T gradient_b(T dy, T a, T b) const {
+    const T s = math::sigmoid(b);
+    return dy * a * (s * (1 - s));
+  }
+};
+
+/// a where it is above 0, else b times as much (He et al. 2015).
+template <class T>
+struct Prelu : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T a, T b) const { return a > 0 ? a : b * a; }
+  LOCKSTEP_HD T gradient_a(T dy, T a, T b) const { return a > 0 ? dy : b * dy; }
+  LOCKSTEP_HD T gradient_b(T dy, T a, T) const { return a > 0 ? T(0) : dy * a; }
+};
+
+/// (a - b)^2
+template <class T>
+struct MseLoss : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T a, T b) const { return (a - b) * (a - b); }
+  LOCKSTEP_HD T gradient_a(T dy, T a, T b) const { return 2 * dy * (a - b); }
+  LOCKSTEP_HD T gradient_b(T dy, T a, T b) const { return 2 * dy * (b - a); }
+};
+
 /// Huber's loss of an error e = a - b: e^2 / 2 up to alpha, from there on linear (Huber 1964).
 template <class T>
 struct HuberLoss : FloatingConstants<T> {
@@ -245,6 +275,23 @@ struct BinaryCrossEntropy : FloatingConstants<T> {
 
  private:
   LOCKSTEP_HD static T bounded(T logarithm) { return logarithm < T(-100) ? T(-100) : logarithm; }
+};
+
+/// The same of the probability sigmoid(a): (1 - b) a + log(1 + e^-a).
+template <class T>
+struct BinaryCrossEntropyWithLogits : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T a, T b) const {
+    return (1 - b) * a + ((a < 0 ? -a : T(0)) + math::log1p(rest(a)));
+  }
+  LOCKSTEP_HD T gradient_a(T dy, T a, T b) const {
+    const T e = rest(a), unlikely = e / (1 + e);  // the smaller one of sigmoid(a) and sigmoid(-a)
+    return dy * (a < 0 ? unlikely - b : (1 - b) - unlikely);
+  }
+  LOCKSTEP_HD T gradient_b(T dy, T a, T) const { return -dy * a; }
+
+ private:
+  LOCKSTEP_HD static T rest(T a) { return math::exp(a < 0 ? a : -a); }
 };
 
 }  // namespace lockstep::functional::inline LOCKSTEP_ISA

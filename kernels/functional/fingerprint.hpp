@@ -3,12 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "functional/namespace.hpp"
 #include "lockstep/core/macros.hpp"
 
 /// @file
 /// Telling arrays apart by one number each.
 
-namespace lockstep::functional {
+namespace lockstep::functional::inline LOCKSTEP_ISA {
 
 /// What one element adds to the fingerprint of its array; sums wrap around, so that their order
 /// does not matter. The finalizer of splitmix64 (Steele, Lea and Flood 2014) over value and place:
@@ -33,4 +34,4 @@ void dispatch_bits(std::size_t element_bytes, const Visit& visit) {
   }
 }
 
-}  // namespace lockstep::functional
+}  // namespace lockstep::functional::inline LOCKSTEP_ISA

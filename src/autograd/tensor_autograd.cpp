@@ -47,7 +47,8 @@ void Tensor::set_grad(const Tensor& grad) {
 void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   LOCKSTEP_CHECK(defined(), InvalidArgument, "backward: the tensor is undefined");
   LOCKSTEP_CHECK(requires_grad(), InvalidArgument,
-                 "backward: no operand of this tensor requires a gradient");
+                 "backward: no operand of this tensor requires a gradient; to a loss that may be a "
+                 "constant, as without any target, add 0 times the sum of what the model gave");
   Tensor seed = gradient;
   if (seed.defined()) {
     check_alike("backward", *this, seed);

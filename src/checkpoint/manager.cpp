@@ -485,7 +485,7 @@ std::optional<std::int64_t> Manager::load_newest() {
   for (std::string name; std::getline(names, name); ++tried) try {
       if (!damage.empty() && group.rank() == 0)
         LOCKSTEP_LOG(warning, "the checkpoint before is tried: ", damage);
-      return load(state_->path / name);
+      return state_->saved = load(state_->path / name);  // with all that memory had
     } catch (const CorruptData& error) {
       damage = error.what();
       if (state_->retained) state_->retained->note_not_loaded(step_of_name(name).value_or(-1));

@@ -17,6 +17,17 @@ std::string in_lines(const std::set<std::string>& names) {
   return text;
 }
 
+/// What fails here fails again where the state is saved; until then the others hear of it.
+std::string what_is_told(const TensorState& state) {
+  try {
+    return state.told();
+  } catch (const Error& error) {
+    std::string text = detail::concat(" (", error.what(), ")");
+    std::ranges::replace(text, '\n', ' ');
+    return text;
+  }
+}
+
 }  // namespace
 
 void Registry::check_name(const std::string& name) const {
@@ -49,7 +60,8 @@ std::string Registry::names() const {
 std::string Registry::names_and_more(int ranks) const {
   std::set<std::string> sorted;
   for (const auto& [name, state] : tensors) {
-    std::string text = name + (state.told ? state.told() : "");
+    std::string text = name;
+    if (state.told && ranks > 1) text += what_is_told(state);
     if (state.sharers && state.sharers->ranks != ranks)
       text.append(words_of_sharers).append(state.sharers->group);
     sorted.insert(std::move(text));

@@ -101,7 +101,8 @@ std::string read_lock(const fs::path& path) {
 /// Old and new change names where both are there; each stays findable at every moment.
 void replace_folder(const fs::path& saved, const fs::path& place, const fs::path& old) {
   if (file_calls.exchange(saved.c_str(), place.c_str()) == 0) return;
-  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+  // EPERM: a filter of system calls that does not know this one.
+  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP && errno != EPERM)
     throw FileError("renameat2", place, errno);
   // Until the second rename the old one is found under its other name.
   if (file_calls.rename(place.c_str(), old.c_str()) != 0) throw FileError("rename", place, errno);

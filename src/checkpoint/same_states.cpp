@@ -49,8 +49,9 @@ std::string describe_difference(std::span<const std::string> names) {
       "ranks do not save the same states: ", text,
       has_values
           ? "; each writes a part of what all have alike: keep what a rank has of its own in "
-            "a ValueState with load_on_new_rank, or bring all ranks to the same values, and "
-            "freeze the same parameters, before"
+            "a ValueState with load_on_new_rank, add what is wrapped with its wrapper "
+            "(add(\"model\", ddp), add(\"optimizer\", optimizer, ddp)), or bring all ranks to the "
+            "same values before"
       : has_parts
           ? "; save each replica by a Manager over its ranks (of session.host_world()), in a "
             "folder of its own, or add the module alone if all ranks hold the same"

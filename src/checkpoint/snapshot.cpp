@@ -50,6 +50,15 @@ std::vector<Piece> pieces_of(const TensorState& state, bool takes_more) {
   return pieces;
 }
 
+/// What a rank has of a piece that is rank 0's: all or nothing.
+Piece part_of(Piece piece, int rank) {
+  if (!piece.of_rank_0) return piece;
+  const std::int64_t count = rank == 0 ? piece.tensor.numel() : 0;
+  piece.range = parallel::ShardRange{.whole = piece.tensor.shape(), .begin = 0, .count = count};
+  piece.tensor = piece.tensor.detach().contiguous().reshape({-1}).slice(0, 0, count);
+  return piece;
+}
+
 Stem plan_stem(const std::string& name, const std::vector<Piece>& pieces, int rank, int size,
                std::uint64_t file_bytes) {
   std::vector<TensorSpec> specs;
@@ -65,9 +74,8 @@ Stem plan_stem(const std::string& name, const std::vector<Piece>& pieces, int ra
             .extents = {}};
   std::vector<std::optional<parallel::ShardRange>> ranges;
   for (const PlannedTensor& tensor : stem.layout.tensors()) {
-    const Piece& piece = pieces[by_name.at(tensor.spec.name)];
-    ranges.push_back(piece.range);
-    stem.pieces.push_back(piece);
+    stem.pieces.push_back(part_of(pieces[by_name.at(tensor.spec.name)], rank));
+    ranges.push_back(stem.pieces.back().range);
   }
   std::vector<std::uint64_t> sizes;
   for (const PlannedFile& file : stem.layout.files()) sizes.push_back(file.size);

@@ -72,13 +72,19 @@ std::vector<Piece> pieces_of(const nn::Module& module, const NamedTensors& state
   return pieces;
 }
 
-/// A tensor that is saved as rank 0 has it.
-Piece of_rank_0(const std::string& name, const Tensor& tensor, bool is_rank_0) {
-  const Tensor flat = tensor.detach().contiguous().reshape({tensor.numel()});
-  const std::int64_t count = is_rank_0 ? tensor.numel() : 0;
-  return {.name = name,
-          .tensor = flat.slice(0, 0, count),
-          .range = ShardRange{.whole = tensor.shape(), .begin = 0, .count = count}};
+/// Of one that nobody wraps, whose buffers may differ between ranks.
+std::vector<Piece> pieces_of(const nn::Module& module) {
+  std::vector<Piece> pieces = pieces_of(module, module.state_dict());
+  for (Piece& piece : pieces) piece.of_rank_0 = !piece.copied_later;
+  return pieces;
+}
+
+/// Averages of buffers differ as these do; they are loaded as rank 0 had them.
+std::vector<Piece> pieces_of(const optim::WeightAverage& average) {
+  std::vector<Piece> pieces = pieces_between_steps(average.state_dict());
+  const auto keys = average.keys_of_buffers();
+  for (Piece& piece : pieces) piece.of_rank_0 = std::ranges::find(keys, piece.name) != keys.end();
+  return pieces;
 }
 
 /// Tensors of a checkpoint that have the shape of this rank's shard of a parameter, and are none:
@@ -100,7 +106,7 @@ std::vector<Piece> pieces_of(const nn::Module& module, const nn::ReplicatedModul
   // Running statistics are each rank's own until the next forward begins with those of rank 0.
   for (const auto& [name, buffer] : module.named_buffers())
     if (const auto piece = piece_of(name); buffers_are_alike && piece != pieces.end())
-      *piece = of_rank_0(name, buffer, replica.group()->rank() == 0);
+      piece->of_rank_0 = true;
   if (!has_only_shards(replica)) return pieces;
   for (const auto& [name, shard] : replica.named_parameters()) {
     const auto range = replica.reducer().shards()->range_of(name);
@@ -126,18 +132,25 @@ std::string misfit(const std::string& name, DType there, const Shape& shape_ther
                         " here");
 }
 
+/// Whether values of one dtype become those of another as an optimizer's state does.
+bool are_roundable(DType there, DType here) { return is_floating(there) && is_floating(here); }
+
 /// Loads the tensors that fit; those of `elsewhere` come from another place.
+/// @param rounds whether floating ones of other bits fit
 /// @return a line for each other one.
 std::vector<std::string> load_what_fits(nn::Module& module, const NamedTensors& tensors,
-                                        const std::set<std::string>& elsewhere = {}) {
+                                        const std::set<std::string>& elsewhere = {},
+                                        bool rounds = true) {
   const NamedTensors own = module.named_state();
   std::vector<std::string> left;
   NamedTensors fitting;
   std::set<std::string> told;
   for (const auto& [name, tensor] : tensors) {
     const Tensor* here = find(own, name);
-    if (!here || (tensor.shape() == here->shape() && tensor.dtype() == here->dtype())) {
-      fitting.emplace_back(name, tensor);
+    const bool has_dtype = here && (tensor.dtype() == here->dtype() ||
+                                    (rounds && are_roundable(tensor.dtype(), here->dtype())));
+    if (!here || (has_dtype && tensor.shape() == here->shape())) {
+      fitting.emplace_back(name, here ? tensor.to(here->dtype()) : tensor);
       continue;
     }
     left.push_back(misfit(name, tensor.dtype(), tensor.shape(), here->shape(), here->dtype()));
@@ -173,7 +186,9 @@ std::vector<std::string> load_shards(nn::Module& module, const nn::ReplicatedMod
     }
     elsewhere.insert(name);
     const bool is_shard = !others.contains(name) && tensor.shape() == Shape{shard->numel()};
-    if (is_shard && tensor.dtype() == shard->dtype())
+    const bool has_dtype = tensor.dtype() == shard->dtype() ||
+                           (!is_strict && are_roundable(tensor.dtype(), shard->dtype()));
+    if (is_shard && has_dtype)
       loaded.emplace_back(*shard, tensor.reshape(shard->shape()));
     else
       left.push_back(misfit(name, tensor.dtype(), is_shard ? range->whole : tensor.shape(),
@@ -186,11 +201,11 @@ std::vector<std::string> load_shards(nn::Module& module, const nn::ReplicatedMod
                    "the state does not fit the module:", problems);
   };
   check_nothing_left();
-  const std::vector<std::string> left_too = load_what_fits(module, rest, elsewhere);
+  const std::vector<std::string> left_too = load_what_fits(module, rest, elsewhere, !is_strict);
   left.insert(left.end(), left_too.begin(), left_too.end());
   check_nothing_left();
   for (auto& [shard, value] : loaded)
-    if (!is_same_memory(shard, value)) shard.copy_(value.to(shard.device()));
+    if (!is_same_memory(shard, value)) shard.copy_(value.to(shard.device()).to(shard.dtype()));
   return left;
 }
 
@@ -276,6 +291,10 @@ TensorState unless_alike(TensorState state, const nn::Module& module,
   return of_replica(with_accumulation(std::move(state), replica), replica, differs);
 }
 
+std::string told_updates(const optim::WeightAverage& average) {
+  return detail::concat(" after ", average.updates(), " updates");
+}
+
 template <class Hook>
 TensorState state_of_hook(Hook& hook) {
   return {.pieces = [&hook] { return pieces_between_steps(hook.state_dict()); },
@@ -286,7 +305,7 @@ TensorState state_of_hook(Hook& hook) {
 }  // namespace
 
 TensorState state_of(nn::Module& module) {
-  return {.pieces = [&module] { return pieces_of(module, module.state_dict()); },
+  return {.pieces = [&module] { return pieces_of(module); },
           .load =
               [&module](const NamedTensors& tensors) {
                 module.load_state_dict(without_accumulation(tensors));
@@ -295,7 +314,14 @@ TensorState state_of(nn::Module& module) {
               [&module](const NamedTensors& tensors) {
                 return load_what_fits(module, without_accumulation(tensors));
               },
-          .told = [&module] { return told_values(module.parameters()); }};
+          .told =
+              [&module] {
+                std::vector<Tensor> whole;
+                for (const Tensor& each : module.parameters())
+                  if (autograd::share_of(each) != autograd::GradientShare::part)
+                    whole.push_back(each);
+                return told_values(whole);
+              }};
 }
 
 TensorState state_of(nn::Module& module, nn::ReplicatedModule& replica) {
@@ -331,12 +357,19 @@ TensorState state_of(optim::Optimizer& optimizer) {
           .load_what_fits =
               [&optimizer](NamedTensors tensors) {
                 return optimizer.load_matching_state(std::move(tensors));
+              },
+          .told =
+              [&optimizer] {
+                std::vector<Tensor> all;
+                for (const auto& [name, tensor] : optimizer.state_dict()) all.push_back(tensor);
+                return told_values(all);
               }};
 }
 
 TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica) {
   if (!replica.reducer().shards()) {
     TensorState state = state_of(optimizer);
+    state.told = {};
     state.pieces = [&] {
       return pieces_of(optimizer, replica.keeps_gradients() ? optimizer.even_state_dict()
                                                             : optimizer.state_dict());
@@ -378,30 +411,32 @@ TensorState state_of(optim::WeightAverage& average) {
   return {.pieces =
               [&average] {
                 average.check_not_swapped();
-                return pieces_between_steps(average.state_dict());
+                return pieces_of(average);
               },
           .load =
               [&average](const NamedTensors& tensors) {
                 average.check_not_swapped();
                 average.load_state_dict(tensors);
               },
-          .told = [&average] { return detail::concat(" after ", average.updates(), " updates"); }};
+          .told =
+              [&average] {
+                std::vector<Tensor> of_parameters;
+                for (const Piece& piece : pieces_of(average))
+                  if (!piece.of_rank_0) of_parameters.push_back(piece.tensor);
+                return told_updates(average) + told_values(of_parameters);
+              }};
 }
 
 TensorState state_of(optim::WeightAverage& average, nn::ReplicatedModule& replica) {
   TensorState state = state_of(average);
-  // Averages of buffers differ as these do; they are loaded as rank 0 had them.
-  state.pieces = [&average, &replica, pieces = std::move(state.pieces)] {
+  state.pieces = [&replica, pieces = std::move(state.pieces)] {
     std::vector<Piece> all = pieces();
-    if (replica.keeps_gradients() || !replica.broadcasts_buffers()) return all;
-    const auto keys = average.keys_of_buffers();
-    for (Piece& piece : all)
-      if (std::ranges::find(keys, piece.name) != keys.end())
-        piece = of_rank_0(piece.name, piece.tensor, replica.group()->rank() == 0);
+    if (replica.keeps_gradients() || !replica.broadcasts_buffers())
+      for (Piece& piece : all) piece.of_rank_0 = false;
     return all;
   };
-  state.told = [&replica, told = std::move(state.told)] {
-    return replica.keeps_gradients() ? std::string() : told();
+  state.told = [&average, &replica] {
+    return replica.keeps_gradients() ? std::string() : told_updates(average);
   };
   return of_replica(std::move(state), replica, [&](const std::string& name) {
     if (replica.keeps_gradients()) return true;

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "backend/backend.hpp"
-#include "lockstep/autograd/leaf.hpp"
 #include "lockstep/core/array_view.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/runtime/stream.hpp"
@@ -16,7 +15,6 @@ std::string told_values(std::span<const Tensor> tensors) {
   std::vector<Tensor> kept;
   std::vector<ArrayView> views;
   for (const Tensor& each : tensors) {
-    if (each.is_leaf() && each.requires_grad() && autograd::leaf_of(each).has_sink()) return {};
     if (!each.device().is_cpu()) continue;
     kept.push_back(each.detach().contiguous());
     views.push_back(kept.back().view());

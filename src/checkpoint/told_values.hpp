@@ -15,8 +15,7 @@ namespace lockstep::checkpoint {
 inline constexpr std::string_view words_of_values = " with values of fingerprint ";
 
 /// Words for TensorState::told by which ranks find out whether they have the same values, to the
-/// bit. Of what lies on a GPU nothing is told: a save does not wait for it. Nor where a wrapper has
-/// some of the tensors, which keeps them alike.
+/// bit. Of what lies on a GPU nothing is told: a save does not wait for it.
 std::string told_values(std::span<const Tensor> tensors);
 
 }  // namespace lockstep::checkpoint

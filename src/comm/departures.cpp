@@ -19,7 +19,9 @@ const Departure* Departures::among(std::span<const int> ranks) const {
 
 std::string describe(const Departure& departure, const std::string& group) {
   return "rank " + std::to_string(departure.rank) + " left " + group + " after " +
-         std::to_string(departure.collectives) + " collectives; all ranks must make the same calls";
+         std::to_string(departure.collectives) +
+         " collectives; all ranks must make the same calls, "
+         "those whose data end first, too";
 }
 
 }  // namespace lockstep::comm

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
+#include <vector>
 
+#include "core/thread_places.hpp"
 #include "lockstep/core/error.hpp"
 
 #if defined(_OPENMP)
@@ -15,6 +17,16 @@ namespace lockstep {
 #if defined(_OPENMP)
 
 int num_threads() { return omp_get_max_threads(); }
+
+std::vector<int> processors_of_places() {
+  std::vector<int> all;
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> processors(static_cast<std::size_t>(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, processors.data());
+    all.insert(all.end(), processors.begin(), processors.end());
+  }
+  return all;
+}
 
 void set_num_threads(int count) {
   LOCKSTEP_CHECK(count >= 1, InvalidArgument, "thread count must be at least 1, got ", count);
@@ -48,6 +60,8 @@ void parallel_for(std::int64_t total, std::int64_t grain,
 #else
 
 int num_threads() { return 1; }
+
+std::vector<int> processors_of_places() { return {}; }
 
 void set_num_threads(int count) {
   LOCKSTEP_CHECK(count >= 1, InvalidArgument, "thread count must be at least 1, got ", count);

@@ -57,15 +57,16 @@ int wrap_dim(std::int64_t dim, int rank) {
   return static_cast<int>(dim < 0 ? dim + rank : dim);
 }
 
-Shape broadcast_shapes(const Shape& a, const Shape& b) {
+Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op) {
   const Shape& longer = a.size() >= b.size() ? a : b;
   const Shape& shorter = a.size() >= b.size() ? b : a;
   Shape result = longer;
   const int lead = longer.size() - shorter.size();
   for (int i = 0; i < shorter.size(); ++i) {
     const auto x = longer[lead + i], y = shorter[i];
-    LOCKSTEP_CHECK(x == y || x == 1 || y == 1, InvalidArgument, "shapes ", a, " and ", b,
-                   " cannot be broadcast: extents ", x, " and ", y, " differ and neither is 1");
+    LOCKSTEP_CHECK(x == y || x == 1 || y == 1, InvalidArgument, op, op.empty() ? "" : ": ",
+                   "shapes ", a, " and ", b, " cannot be broadcast: extents ", x, " and ", y,
+                   " differ and neither is 1");
     result[lead + i] = x == 1 ? y : x;
   }
   return result;

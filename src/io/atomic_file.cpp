@@ -51,7 +51,10 @@ void copy_rights(const struct stat& from, int to, const std::filesystem::path& p
   const bool is_given = is_same_owner || ::fchown(to, from.st_uid, from.st_gid) == 0 ||
                         ::fchown(to, static_cast<uid_t>(-1), from.st_gid) == 0;
   if (!is_given) mode &= ~S_IRWXG | (mode & S_IRWXO) << 3;
-  if (::fchmod(to, mode) != 0) throw FileError("fchmod", path, errno);
+  if ((status.st_mode & 0777) == mode || ::fchmod(to, mode) == 0) return;
+  // Where a file system lets nobody change them, the file has those of a new one, no more.
+  const bool is_refused = errno == EPERM || errno == EACCES || errno == ENOTSUP || errno == ENOSYS;
+  if (!is_refused) throw FileError("fchmod", path, errno);
 }
 
 }  // namespace

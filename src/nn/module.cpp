@@ -83,33 +83,44 @@ void Module::note_who_sees() noexcept {
   });
 }
 
+/// A hook may remove itself or another one, or add one, which is for the next call.
+void Module::for_each_call_hook(HookOrder order, FunctionRef<void(const CallHooks&)> visit) const {
+  std::vector<std::uint64_t> ids;
+  for (const auto& [id, hooks] : call_hooks_) ids.push_back(id);
+  if (order == HookOrder::last_first) std::ranges::reverse(ids);
+  for (const std::uint64_t id : ids) {
+    const auto found = std::ranges::find(call_hooks_, id, [](auto& each) { return each.first; });
+    if (found == call_hooks_.end()) continue;
+    const CallHooks hooks = found->second;
+    visit(hooks);
+  }
+}
+
 void Module::run_begin_hooks() {
-  const auto hooks = call_hooks_;  // a hook may remove itself
-  for (const auto& [id, each] : hooks)
-    if (each.begin) each.begin();
+  for_each_call_hook(HookOrder::first_first, [](const CallHooks& hooks) {
+    if (hooks.begin) hooks.begin();
+  });
 }
 
 void Module::run_before_hooks(std::span<const Tensor> arguments) {
-  const auto hooks = call_hooks_;
-  for (const auto& [id, each] : hooks)
-    if (each.before) each.before(*this, arguments);
+  for_each_call_hook(HookOrder::first_first, [&](const CallHooks& hooks) {
+    if (hooks.before) hooks.before(*this, arguments);
+  });
 }
 
 void Module::run_after_hooks(std::span<const Tensor> results) {
-  const auto hooks = call_hooks_;
-  for (auto entry = hooks.rbegin(); entry != hooks.rend(); ++entry) {
-    LOCKSTEP_CHECK(!entry->second.replace, InvalidArgument, "a hook that replaces the result of ",
+  for_each_call_hook(HookOrder::last_first, [&](const CallHooks& hooks) {
+    LOCKSTEP_CHECK(!hooks.replace, InvalidArgument, "a hook that replaces the result of ",
                    type_name(*this), ", whose forward does not give one Tensor");
-    if (entry->second.after) entry->second.after(*this, results);
-  }
+    if (hooks.after) hooks.after(*this, results);
+  });
 }
 
 Tensor Module::run_after_hooks(std::span<const Tensor> arguments, Tensor result) {
-  const auto hooks = call_hooks_;
-  for (auto entry = hooks.rbegin(); entry != hooks.rend(); ++entry) {
-    if (entry->second.replace) result = entry->second.replace(*this, arguments, result);
-    if (entry->second.after) entry->second.after(*this, {&result, 1});
-  }
+  for_each_call_hook(HookOrder::last_first, [&](const CallHooks& hooks) {
+    if (hooks.replace) result = hooks.replace(*this, arguments, result);
+    if (hooks.after) hooks.after(*this, {&result, 1});
+  });
   return result;
 }
 

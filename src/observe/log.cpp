@@ -22,8 +22,15 @@ constexpr std::string_view level_names[] = {"debug", "info", "warning", "error",
 struct Target {
   std::mutex mutex;
   std::string prefix;
-  std::function<void(std::string_view)> sink;
+  std::shared_ptr<const std::function<void(std::string_view)>> sink;
 };
+
+/// Whether this thread runs the sink, and so has the lock of the target.
+thread_local bool is_in_sink = false;
+
+std::unique_lock<std::mutex> lock_of(Target& to) {
+  return is_in_sink ? std::unique_lock(to.mutex, std::defer_lock) : std::unique_lock(to.mutex);
+}
 
 // Never destroyed: threads may log while the process ends.
 Target& target() {
@@ -84,31 +91,32 @@ LogLevel log_level() { return current_level().load(std::memory_order_relaxed); }
 void set_log_level(LogLevel level) { current_level().store(level, std::memory_order_relaxed); }
 
 void set_log_rank(int rank, int size) {
-  const std::lock_guard lock(target().mutex);
+  const auto lock = lock_of(target());
   target().prefix = size > 1 ? "[rank " + std::to_string(rank) + "] " : "";
 }
 
 void set_log_sink(std::function<void(std::string_view)> sink) {
-  const std::lock_guard lock(target().mutex);
-  target().sink = std::move(sink);
+  const auto lock = lock_of(target());
+  target().sink =
+      sink ? std::make_shared<const std::function<void(std::string_view)>>(std::move(sink))
+           : nullptr;
 }
 
 void write_log(LogLevel level, std::string_view message) {
   Target& to = target();
-  // What a sink logs itself would wait for it for ever, and goes past it.
-  thread_local bool is_in_sink = false;
-  std::unique_lock lock(to.mutex, std::defer_lock);
-  if (!is_in_sink) lock.lock();
+  const auto lock = lock_of(to);
   std::string line = to.prefix;
   line += level_names[static_cast<std::size_t>(level)];
   line += ": ";
   line += message;
   line += '\n';
+  // What a sink logs itself would wait for it for ever, and goes past it.
   if (!to.sink || is_in_sink) return write_all(line);
+  const auto sink = to.sink;  // it may set another one
   is_in_sink = true;
   const std::unique_ptr<bool, void (*)(bool*)> leaving(&is_in_sink,
                                                        [](bool* inside) { *inside = false; });
-  to.sink(line);
+  (*sink)(line);
 }
 
 }  // namespace lockstep

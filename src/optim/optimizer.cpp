@@ -196,8 +196,7 @@ void Optimizer::step(const GradientScaling& scaling) {
   for (ParameterState* each : changed) autograd::leaf_of(each->parameter).finish_update();
   for (ParameterState* each : changed) autograd::leaf_of(each->parameter).finish_updates();
   end_update(changed);
-  const auto hooks = post_hooks_;  // a hook may remove itself, or add another
-  for (const auto& [number, hook] : hooks) hook();
+  run_post_hooks();
 }
 
 std::uint64_t Optimizer::register_step_post_hook(std::function<void()> hook) {
@@ -207,6 +206,19 @@ std::uint64_t Optimizer::register_step_post_hook(std::function<void()> hook) {
 
 void Optimizer::remove_step_post_hook(std::uint64_t hook) noexcept {
   std::erase_if(post_hooks_, [hook](const auto& each) { return each.first == hook; });
+}
+
+/// A hook may remove itself or another one, or add one, which is for the next step.
+void Optimizer::run_post_hooks() {
+  std::vector<std::uint64_t> numbers;
+  for (const auto& [number, hook] : post_hooks_) numbers.push_back(number);
+  for (const std::uint64_t number : numbers) {
+    const auto found =
+        std::ranges::find(post_hooks_, number, [](auto& each) { return each.first; });
+    if (found == post_hooks_.end()) continue;
+    const auto hook = found->second;
+    hook();
+  }
 }
 
 /// The host's part of an update, before its work is queued.

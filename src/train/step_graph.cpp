@@ -19,6 +19,8 @@ struct StepGraph::State {
   std::unique_ptr<train::StepDevice> device;  // none before the first call, nor on the CPU
   std::vector<std::unique_ptr<CapturedStep>> shapes;
   int calls = 0;
+  int calls_within = 0;  // that have not returned
+  bool wants_reset = false;
   bool replayed = false;
   std::string reason;
   std::set<std::string> told;  // reasons
@@ -67,6 +69,37 @@ struct StepGraph::State {
   }
 
   std::vector<Tensor> call(std::span<const Tensor> inputs) {
+    ++calls_within;
+    const auto leave = [this] {
+      if (--calls_within == 0 && std::exchange(wants_reset, false)) reset();
+    };
+    std::vector<Tensor> results;
+    try {
+      results = run(inputs);
+    } catch (...) {
+      leave();
+      throw;
+    }
+    leave();
+    return results;
+  }
+
+  /// Forgets the graphs: when the call is over, if the step asks for it itself.
+  void reset() {
+    wants_reset = calls_within > 0;
+    if (wants_reset) return;
+    shapes.clear();
+    if (device) {
+      device->wait();
+      device->pool.release_aside();
+      device.reset();  // inputs may lie elsewhere from now on
+    }
+    reason.clear();
+    told.clear();
+    replayed = false;
+  }
+
+  std::vector<Tensor> run(std::span<const Tensor> inputs) {
     replayed = false;
     if (StepRecording::current()) return train::detached(step(inputs));  // a part of another
     const Device where = device ? device->device : device_of(inputs);
@@ -119,16 +152,6 @@ std::vector<Tensor> StepGraph::operator()(std::span<const Tensor> inputs) {
 bool StepGraph::replayed() const noexcept { return state_->replayed; }
 const std::string& StepGraph::fallback_reason() const noexcept { return state_->reason; }
 
-void StepGraph::reset() {
-  state_->shapes.clear();
-  if (state_->device) {
-    state_->device->wait();
-    state_->device->pool.release_aside();
-    state_->device.reset();  // inputs may lie elsewhere from now on
-  }
-  state_->reason.clear();
-  state_->told.clear();
-  state_->replayed = false;
-}
+void StepGraph::reset() { state_->reset(); }
 
 }  // namespace lockstep

@@ -6,15 +6,17 @@
 #include <gtest/gtest.h>
 
 #include "autograd/leaves.hpp"
+#include "lockstep/autograd/grad.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/memory/memory_stats.hpp"
+#include "lockstep/tensor/compare.hpp"
 
 // NaN, infinities, zeros and nothing at all: results and gradients, beside PyTorch's.
 
 namespace lockstep {
 namespace {
 
-using ::testing::ElementsAre, ::testing::IsNan;
+using ::testing::DoubleEq, ::testing::ElementsAre, ::testing::IsNan;
 using testing::leaf;
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
@@ -36,6 +38,84 @@ TEST(UnusualValues, HuberAndSmoothL1LossesHaveTheGradientNaNWhereTheErrorIs) {
     EXPECT_THAT(gradient_of(smooth_l1_loss(z, zeros_like_x, edge, Reduction::sum), z),
                 ElementsAre(IsNan(), std::min(0.5 / edge, 1.0), -1.0));
   }
+}
+
+// Where the loss itself fits, though neither its parts nor their slopes do.
+TEST(UnusualValues, SmoothL1LossesOf16BitsAreComputedInMore) {
+  const auto loss_and_slope = [](double input, double edge) {
+    Tensor x = full({1}, input, {.dtype = DType::f16});
+    x.set_requires_grad();
+    const Tensor loss = smooth_l1_loss(x, zeros_like(x), edge, Reduction::sum);
+    const double slope = gradient_of(loss, x)[0];
+    return std::pair(loss.item(), slope);
+  };
+  EXPECT_EQ(loss_and_slope(400, 300), std::pair(250.0, 1.0));
+  EXPECT_EQ(loss_and_slope(2, 1e-6), std::pair(2.0, 1.0));
+}
+
+TEST(UnusualValues, AnglesBesideNaNHaveNoGradient) {
+  const Tensor dy = ones({3}, {.dtype = DType::f64});
+  for (const bool create_graph : {false, true}) {
+    const Tensor y = leaf({nan, nan, 0.0}), x = leaf({0.0, -0.0, nan});
+    for (const Tensor& each :
+         autograd::grad(atan2(y, x), {y, x}, {.grad_outputs = {dy}, .create_graph = create_graph}))
+      EXPECT_THAT(each.to_vector<double>(), ElementsAre(IsNan(), IsNan(), IsNan()));
+    const Tensor small = leaf({1e-200, 2e200, 3.0}), large = leaf({0.0, 0.0, 4.0});
+    const std::vector<Tensor> slopes = autograd::grad(
+        atan2(small, large), {small, large}, {.grad_outputs = {dy}, .create_graph = create_graph});
+    EXPECT_THAT(slopes[0].to_vector<double>(), ElementsAre(0.0, 0.0, DoubleEq(4.0 / 25)));
+    EXPECT_THAT(slopes[1].to_vector<double>(),
+                ElementsAre(DoubleEq(-1e200), DoubleEq(-0.5e-200), DoubleEq(-3.0 / 25)));
+  }
+}
+
+TEST(UnusualValues, GradientsOfProductsThatAreRecordedAreComputedInMoreBits) {
+  Tensor x = (rand({4, 256}) * 0.02 + 0.99).to(DType::bf16).set_requires_grad();
+  const Tensor plain = autograd::grad(prod(x, 1).sum(), {x})[0];
+  const Tensor recorded = autograd::grad(prod(x, 1).sum(), {x}, {.create_graph = true})[0];
+  EXPECT_TRUE(allclose(recorded.detach(), plain, 0.02, 0.0));
+}
+
+// By products from 26 points on, in f64: as exact as by differences, with their gradients.
+TEST(UnusualValues, DistancesOfManyPointsAreThoseOfFew) {
+  Generator generator(5);
+  const Tensor a = randn({2, 30, 7}, {}, generator) + 100.0,
+               b = randn({40, 7}, {}, generator) + 100.0;
+  const auto distances = [](const Tensor& x, const Tensor& z, bool first) {
+    const Tensor p = x.detach().clone().set_requires_grad(),
+                 q = z.detach().clone().set_requires_grad();
+    const Tensor y = cdist(p, q);
+    const std::vector<Tensor> slopes =
+        autograd::grad((y * y * y).sum(), {p, q}, {.create_graph = true});
+    (slopes[0].square().sum() + slopes[1].sum()).backward();
+    return first ? std::vector<Tensor>{y.detach(), slopes[0].detach(), slopes[1].detach()}
+                 : std::vector<Tensor>{p.grad(), q.grad()};
+  };
+  for (const bool first : {true, false}) {
+    const std::vector<Tensor> many = distances(a, b, first);
+    const std::vector<Tensor> few = distances(a.to(DType::f64), b.to(DType::f64), first);
+    for (std::size_t i = 0; i < many.size(); ++i)
+      EXPECT_TRUE(allclose(many[i].to(DType::f64), few[i], 1e-4, 1e-3)) << i;
+  }
+  const Tensor x = a[0].detach().clone().set_requires_grad();
+  const Tensor own = cdist(x, x);
+  EXPECT_LT(diagonal(own.detach()).max().item(), 1e-4);
+  own.sum().backward();
+  EXPECT_TRUE(isfinite(x.grad()).all().item<bool>());
+}
+
+TEST(UnusualValues, LogitsWithoutBoundsAndOfCertainTargets) {
+  const Tensor x = leaf({-800.0, 800.0, -800.0, infinity, 0.0});
+  const Tensor t = tensor<double>({0.0, 1.0, 1.0, 0.0, 0.5});
+  const Tensor loss = binary_cross_entropy_with_logits(x, t, {}, {}, Reduction::none);
+  EXPECT_THAT(loss.to_vector<double>(), ElementsAre(0.0, 0.0, 800.0, infinity, std::log(2.0)));
+  EXPECT_THAT(gradient_of(loss, x), ElementsAre(0.0, 0.0, -1.0, 1.0, 0.0));
+  const Tensor unlikely = leaf({-50.0, 50.0});  // slopes far below a rounding of 1
+  const Tensor of_unlikely = binary_cross_entropy_with_logits(unlikely, tensor<double>({0.0, 1.0}),
+                                                              {}, {}, Reduction::sum);
+  const std::vector<double> slopes = gradient_of(of_unlikely, unlikely);
+  EXPECT_NEAR(slopes[0] / std::exp(-50.0), 1.0, 1e-6);
+  EXPECT_NEAR(slopes[1] / -std::exp(-50.0), 1.0, 1e-6);
 }
 
 TEST(UnusualValues, KlDivOfATargetBelowZeroIsNaNAndOfZeroNothing) {

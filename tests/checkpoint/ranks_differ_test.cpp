@@ -257,21 +257,18 @@ TEST_F(RanksDiffer, ReplicasOfSeveralGroupsAreRefusedByAManagerOverAllAndSavedBy
   });
 }
 
-TEST_F(RanksDiffer, AReplicaOnOneRankAndItsModuleOnTheOthersAreSavedAlike) {
+// The module alone is compared, as nobody vouches for its values; a replica is not.
+TEST_F(RanksDiffer, AReplicaOnOneRankAndItsModuleOnTheOthersAreRefusedOnAll) {
   run_job(2, [&](const CommunicatorPtr& group) {
     auto net = nn::make<OneWeight>(Shape{4});
     DistributedDataParallel ddp(net, group);
     Manager manager(folder / "run", group);
     group->rank() == 1 ? manager.add("model", ddp) : manager.add("model", net);
-    for (const std::int64_t step : {1, 2}) manager.save(step);
-    EXPECT_TRUE(manager.wait()) << manager.error();
-    {
-      const auto scope = ddp.no_sync();
-      ddp(ones({4})).backward();
-    }
-    manager.save(3);
-    EXPECT_FALSE(manager.wait());
-    EXPECT_THAT(manager.error(), HasSubstr("rank 1: it would save \"each_rank/accumulation/"));
+    const std::string refusal = error_of([&] {
+      manager.save(1);
+      EXPECT_FALSE(manager.wait());
+    });
+    EXPECT_THAT(refusal + manager.error(), HasSubstr("add what is wrapped with its wrapper"));
   });
 }
 
@@ -416,6 +413,84 @@ TEST_F(RanksDiffer, ValuesOfATensorOrAModuleAreRefusedOnAllRanks) {
       manager.save(2);
       EXPECT_TRUE(manager.wait()) << manager.error();
     });
+}
+
+// Nobody keeps buffers alike, nor averages of them, where no wrapper is given.
+TEST_F(RanksDiffer, BuffersOfAModuleAloneAreThoseOfRank0) {
+  struct Counts : nn::Module {
+    Counts() : weight(this, "weight", ones({4})), seen(this, "seen", zeros({1 << 16})) {}
+    nn::Parameter weight;
+    nn::Buffer seen;
+  };
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Manager manager(folder / "run", group);
+    auto net = nn::make<Counts>();
+    const NoGradGuard no_recording;
+    Tensor(net->seen).fill_(group->rank() + 1);
+    optim::WeightAverage average(NamedTensors{{"weight", net->weight}, {"seen", net->seen}});
+    average.update();
+    manager.add("model", net);
+    manager.add("average", average);
+    manager.save(1);
+    ASSERT_TRUE(manager.wait()) << manager.error();
+    Tensor(net->seen).fill_(7);
+    EXPECT_EQ(manager.load_newest(), 1);
+    EXPECT_EQ(Tensor(net->seen).sum().item(), 1 << 16);
+    for (const auto& [name, tensor] : average.state_dict())
+      EXPECT_EQ(tensor.sum().item(), name == "seen" ? 1 << 16 : name == "weight" ? 4 : 1) << name;
+  });
+}
+
+TEST_F(RanksDiffer, StatesOfAnOptimizerOrAnAverageAreRefusedOnAllRanks) {
+  for (const bool of_average : {false, true})
+    run_job(2, [&](const CommunicatorPtr& group) {
+      Manager manager(folder / "run", group);
+      auto net = nn::make<OneWeight>(Shape{5000});
+      Tensor weight = net->weight;
+      optim::Adam optimizer(net->named_parameters(), {.lr = 0.0});
+      optim::WeightAverage average(net->named_parameters());
+      weight.set_grad(full({5000}, group->rank() + 1.0));
+      if (of_average) {
+        const NoGradGuard no_recording;
+        weight.fill_(group->rank() + 1.0);
+        average.update();
+        weight.fill_(1.0);
+        manager.add("target", average);
+      } else {
+        optimizer.step();
+        manager.add("target", optimizer);
+      }
+      manager.save(1);
+      EXPECT_FALSE(manager.wait());
+      EXPECT_THAT(manager.error(), AllOf(HasSubstr("values of fingerprint"),
+                                         HasSubstr("add(\"optimizer\", optimizer, ddp)")));
+    });
+}
+
+TEST_F(RanksDiffer, WeightsOfAReplicaThatAveragesNowAndThenAreRefusedAlone) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Manager manager(folder / "run", group);
+    auto net = nn::make<OneWeight>(Shape{5000});
+    DistributedDataParallel ddp(net, group);
+    const NoGradGuard no_recording;
+    Tensor(net->weight).fill_(group->rank());
+    manager.add("model", net);
+    manager.save(1);
+    EXPECT_FALSE(manager.wait());
+    EXPECT_THAT(manager.error(), HasSubstr("values of fingerprint"));
+  });
+}
+
+TEST_F(RanksDiffer, WhatATensorThatIsGoneThrowsIsToldToAll) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Manager manager(folder / "run", group);
+    Tensor own = ones({8});
+    manager.add("target", own);
+    if (group->rank() == 1) own = {};
+    const std::string thrown = error_of([&] { manager.save(1); });
+    EXPECT_FALSE(manager.wait());
+    EXPECT_THAT(thrown + manager.error(), HasSubstr("undefined"));
+  });
 }
 
 TEST_F(RanksDiffer, ShapesOfATensorAreToldWithItsName) {

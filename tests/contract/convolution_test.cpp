@@ -162,6 +162,12 @@ TEST_P(ConvolutionContract, PointwiseOverChannelsLastImages) {
   check({{2, 16, 3, 20}, {8, 16, 1, 1}, {}, true, true});
   check({{2, 64, 5, 20}, {40, 64, 1, 1}, {}, true});
 }
+/// Of which a library may take the points apart first.
+TEST_P(ConvolutionContract, PointwiseAtStridesOverChannelsLastImages) {
+  for (const auto& [out, in] : {std::pair{3, 4}, {4, 3}, {17, 6}, {8, 2}, {32, 16}})
+    for (const kernels::Pair stride : {kernels::Pair{2, 1}, {1, 2}, {2, 2}})
+      check({{1, in, 10, 6}, {out, in, 1, 1}, {.stride = stride}, true});
+}
 /// Weights that a primitive may want in blocks of 16 to 64 outputs, of numbers of inputs that fill
 /// no whole tile, or leave one without its neighbour.
 TEST_P(ConvolutionContract, ChannelsLastImagesOfManyChannels) {

@@ -68,6 +68,18 @@ TEST_F(Log, OfASinkItselfGoesPastIt) {
             "warning: a line of the sink's own\nwarning: a line of the sink's own\n");
 }
 
+TEST_F(Log, OfASinkThatSetsAnotherGoesOnToThat) {
+  set_log_sink([this](std::string_view line) {
+    set_log_rank(1, 2);
+    set_log_sink([this](std::string_view next) { lines_.push_back("later " + std::string(next)); });
+    lines_.emplace_back(line);
+  });
+  LOCKSTEP_LOG(error, "first");
+  LOCKSTEP_LOG(error, "second");
+  set_log_rank(0, 1);
+  EXPECT_EQ(lines_, (std::vector<std::string>{"error: first\n", "later [rank 1] error: second\n"}));
+}
+
 // As a terminal's, or a launcher's that reads late.
 TEST_F(Log, WaitsForAFullPipeThatDoesNotBlock) {
   set_log_sink(nullptr);

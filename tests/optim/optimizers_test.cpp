@@ -143,6 +143,17 @@ TEST(Optimizer, CallsAHookThatRemovesItselfOnceAndThoseBesideIt) {
   EXPECT_EQ(calls, (std::vector<std::string>{name, "second", "second"}));
 }
 
+TEST(Optimizer, CallsNoHookThatAnotherHasRemoved) {
+  const Tensor a = leaf({1.0}, {1.0});
+  optim::SGD optimizer({a}, {.lr = 0.5});
+  int calls = 0;
+  std::uint64_t second = 0;
+  optimizer.register_step_post_hook([&] { optimizer.remove_step_post_hook(second); });
+  second = optimizer.register_step_post_hook([&] { ++calls; });
+  optimizer.step();
+  EXPECT_EQ(calls, 0);
+}
+
 TEST(Optimizer, ClipsAGradientThatTwoParametersHaveOnce) {
   Tensor a = leaf({1.0, 1.0}, {3.0, 4.0}), b = leaf({1.0, 1.0}, {0.0, 0.0});
   b.set_grad(a.grad());

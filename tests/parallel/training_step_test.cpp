@@ -186,12 +186,16 @@ TEST(TrainStep, IsCapturedAnewInOtherModesAndWithOtherHooks) {
               {.replace = [](nn::Module&, Inputs, const Tensor& y) { return y * 3.0; }});
         if (i == 18) net->linear->remove_call_hooks(hook);
         if (i == 20) doubles = true, step.reset();
+        if (i == 22) {  // within a step
+          hook = optimizer.register_step_post_hook([&] { step.reset(); });
+        }
         if (i == 23) {  // as it was: captured is what is replayed, on the other ranks too
           net->linear->remove_call_hooks(net->linear->add_call_hooks({.begin = [] {}}));
           EXPECT_EQ(net->linear->call_hooks_signature(), 0U);
         }
         losses[capture].push_back(step({randn({6, 5}, {}, generator)}).loss.item());
         EXPECT_EQ(step.fallback_reason(), "");
+        if (i == 22) optimizer.remove_step_post_hook(hook);
       }
       for (const auto& [name, buffer] : net->named_buffers())
         statistics[capture].push_back(buffer.to(DType::f64).sum().item());

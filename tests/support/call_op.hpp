@@ -40,9 +40,15 @@ inline Tensor call(UnaryOp op, const Tensor& input, const OpConstants& constants
 
 inline Tensor call(BinaryOp op, const Tensor& first, const Tensor& second,
                    const OpConstants& constants) {
-  // The function of that name reduces.
-  if (op == BinaryOp::binary_cross_entropy || op == BinaryOp::huber_loss)
-    return autograd::binary(op, first, second, constants);
+  // The functions of those names reduce, or take one slope a channel.
+  switch (op) {
+    case BinaryOp::binary_cross_entropy:
+    case BinaryOp::binary_cross_entropy_with_logits:
+    case BinaryOp::huber_loss:
+    case BinaryOp::mse_loss:
+    case BinaryOp::prelu: return autograd::binary(op, first, second, constants);
+    default: break;
+  }
   const auto run = [&constants]<class T>(const T& a, const T& b, const auto& function) {
     if constexpr (requires { function(a, b, constants.alpha); })
       return function(a, b, constants.alpha);

@@ -212,6 +212,7 @@ TEST(Activations, AreThoseOfPyTorch) {
   EXPECT_THROW(glu(ones({3})), InvalidArgument);
   EXPECT_THROW(glu(ones({})), InvalidArgument);
   EXPECT_EQ(glu(ones({3, 0})).shape(), (Shape{3, 0}));
+  near(glu(tensor<double>({1, -3}), tensor<double>({0, 2})), {0.5, -2.6423912});
   EXPECT_EQ(lerp(ones({2}, DType::bf16), ones({2}, DType::bf16), 0.3).dtype(), DType::bf16);
 }
 

@@ -22,6 +22,8 @@ struct Piece {
   Tensor tensor;
   /// Of which whole, and from where on; unset: the tensor is whole, and the same on all ranks.
   std::optional<parallel::ShardRange> range = {};
+  /// Whether it is saved as rank 0 has it, though others may have other values; without a range.
+  bool of_rank_0 = false;
   /// Whether it may be copied when `save` has returned, beside the next steps. Whoever writes to it
   /// until then waits: ops in place, optimizers, averages of weights, collectives into
   /// parallel::writable_buffer, launches of captured steps. False for what a forward changes, which

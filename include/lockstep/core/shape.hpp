@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <ostream>
 #include <span>
+#include <string_view>
 
 #include "lockstep/core/error.hpp"
 
@@ -101,9 +102,9 @@ bool is_contiguous(const Shape& shape, const Strides& strides);
 /// Resolves a possibly negative dimension. @throws InvalidArgument outside [-rank, rank).
 int wrap_dim(std::int64_t dim, int rank);
 
-/// The common shape of two operands by NumPy's rules.
+/// The common shape of two operands by NumPy's rules. @param op whom an error names.
 /// @throws InvalidArgument where extents differ and neither is 1.
-Shape broadcast_shapes(const Shape& a, const Shape& b);
+Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op = {});
 
 /// Strides that repeat a tensor over a larger shape: 0 where it is broadcast.
 /// @throws InvalidArgument where the shape cannot be expanded to the target.

@@ -199,6 +199,8 @@ class Module : public RefCounted {
   using Visitor = FunctionRef<void(const std::string& name, const Entry&)>;
 
   void check_name(std::string_view name) const;
+  enum class HookOrder : unsigned char { first_first, last_first };
+  void for_each_call_hook(HookOrder order, FunctionRef<void(const CallHooks&)> visit) const;
   void run_begin_hooks();
   void note_who_sees() noexcept;
   /// Gives every tensor the array of what `converted` makes of it, or none if a wrapper refuses.

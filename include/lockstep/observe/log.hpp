@@ -22,7 +22,10 @@ void set_log_level(LogLevel level);
 /// Names this process in front of every line: "[rank 2] ". A job of one rank has no prefix.
 void set_log_rank(int rank, int size);
 
-/// Replaces standard error as the target of whole lines, for tests; null restores it.
+/// Replaces standard error as the target of whole lines, for tests; null restores it. A sink runs
+/// on the thread that logs, one line at a time: it may log, which goes to standard error, and set
+/// another sink, but must not wait for a thread that logs. The former sink is not called any more
+/// when this returns.
 void set_log_sink(std::function<void(std::string_view line)> sink);
 
 /// Writes one line at once, whatever the level: lines of several ranks or threads do not mix.

@@ -206,6 +206,7 @@ class Optimizer {
   const std::string& kind() const;
   void begin_update(const Changed& changed, const std::string& scaling);
   static void end_update(const Changed& changed);
+  void run_post_hooks();
   class Captured;
   void join_recording(const Changed& changed, const std::string& scaling);
   void check_prepared(const ParameterState& each) const;

@@ -94,7 +94,8 @@ class StepGraph {
   bool replayed() const noexcept;
   /// Why the last call ran eagerly though the warm-up was over; empty if it did not.
   const std::string& fallback_reason() const noexcept;
-  /// Drops all graphs and reasons: the next call captures anew, after one eager call.
+  /// Drops all graphs and reasons: the next call captures anew, after one eager call. Within a call
+  /// (by the step itself, or a hook of it) it does so when that returns.
   void reset();
 
  private:

@@ -1,6 +1,7 @@
 #include "functional/compare.hpp"
 
 #include "cpu/loops/fill.hpp"
+#include "functional/fingerprint.hpp"
 
 namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 namespace {
@@ -19,6 +20,7 @@ void add_op(Loops& loops) {
   loops.compare.at(Accumulate::f32, op) = compare<op, float>;
   loops.compare.at(Accumulate::f64, op) = compare<op, double>;
   loops.compare.at(Accumulate::i64, op) = compare<op, std::int64_t>;
+  loops.compare_bytes[static_cast<std::size_t>(op)] = compare<op, std::uint8_t>;
 }
 
 /// Chooses bits, so that one loop serves every dtype of that size.
@@ -35,6 +37,14 @@ void where(void* out, const void* condition, const void* a, const void* b, std::
   }
 }
 
+template <class T>
+std::uint64_t fingerprint(const void* array, std::int64_t begin, std::int64_t end) {
+  const T* const elements = static_cast<const T*>(array);
+  std::uint64_t sum = 0;  // wraps around
+  for (std::int64_t i = begin; i < end; ++i) sum += functional::fingerprint_of(elements[i], i);
+  return sum;
+}
+
 }  // namespace
 
 void fill_compare(Loops& loops) {
@@ -44,6 +54,10 @@ void fill_compare(Loops& loops) {
   loops.where[1] = where<std::uint16_t>;
   loops.where[2] = where<std::uint32_t>;
   loops.where[3] = where<std::uint64_t>;
+  loops.fingerprint[0] = fingerprint<std::uint8_t>;
+  loops.fingerprint[1] = fingerprint<std::uint16_t>;
+  loops.fingerprint[2] = fingerprint<std::uint32_t>;
+  loops.fingerprint[3] = fingerprint<std::uint64_t>;
 }
 
 }  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

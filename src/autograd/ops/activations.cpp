@@ -12,7 +12,6 @@ namespace lockstep {
 LOCKSTEP_OP(addcdiv, floating, widest, same)
 LOCKSTEP_OP(addcmul, floating, widest, same)
 LOCKSTEP_OP(celu, floating, follow, same)
-LOCKSTEP_OP(glu, floating, follow, same)
 LOCKSTEP_OP(logsigmoid, floating, follow, same)
 LOCKSTEP_OP(scaled_softplus, floating, f32, same)
 LOCKSTEP_OP(selu, floating, follow, same)
@@ -73,13 +72,15 @@ Tensor celu(const Tensor& x_in, double alpha) {
   return where(x > 0.0, x, (alpha > 0 ? elu(below) : expm1(below)) * alpha).to(x_in.dtype());
 }
 
-Tensor glu(const Tensor& x_in, std::int64_t dim) {
-  const ComposedOp call(ops::glu, x_in);
-  const int d = wrap_dim(dim, x_in.dim());
-  LOCKSTEP_CHECK(x_in.shape()[d] % 2 == 0, InvalidArgument, call.name(), ": dimension ", d,
-                 " of shape ", x_in.shape(), " has no halves; its extent must be even");
-  const auto halves = chunk(x_in.to(statistics_dtype(x_in.dtype())), 2, d);
-  return (halves[0] * sigmoid(halves[1])).to(x_in.dtype());
+Tensor glu(const Tensor& x, std::int64_t dim) {
+  const std::string_view name = traits(BinaryOp::glu).name;
+  check_operand(traits(BinaryOp::glu), x);
+  const int d = wrap_dim(dim, x.dim());
+  LOCKSTEP_CHECK(x.shape()[d] % 2 == 0, InvalidArgument, name, ": dimension ", d, " of shape ",
+                 x.shape(), " has no halves; its extent must be even");
+  const auto halves = chunk(x, 2, d);
+  return binary(BinaryOp::glu, halves[0], halves[1]);
 }
+Tensor glu(const Tensor& x, const Tensor& gate) { return binary(BinaryOp::glu, x, gate); }
 
 }  // namespace lockstep

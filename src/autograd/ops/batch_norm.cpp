@@ -146,7 +146,10 @@ Tensor autograd::counted_batch_norm(const Tensor& x, const Tensor& running_mean,
   const OpCall call(ops::batch_norm, x, weight, bias, residual);
   check_batch_norm(call, running_mean, running_var, options);
   LOCKSTEP_CHECK(!options.training || x.numel() > x.size(1), InvalidArgument, call.name(),
-                 ": training needs more than one value a channel, got shape ", x.shape());
+                 ": training needs more than one value a channel, got shape ", x.shape(),
+                 x.numel() == 0 ? "; a rank without samples takes part by SyncBatchNorm "
+                                  "(nn::convert_sync_batchnorm), or is spared by drop_last"
+                                : "");
   LOCKSTEP_CHECK(
       !num_batches_tracked.defined() ||
           (num_batches_tracked.dtype() == DType::i64 && num_batches_tracked.device() == x.device()),

@@ -21,7 +21,7 @@ using namespace autograd;
 Tensor compare(CompareOp op, const Tensor& a_in, const Tensor& b_in) {
   const OpCall call(traits(op), a_in, b_in);
   const Tensor &a = call[0], &b = call[1];
-  const Shape shape = broadcast_shapes(a.shape(), b.shape());
+  const Shape shape = broadcast_shapes(a.shape(), b.shape(), call.name());
   Tensor out = empty(shape, {DType::boolean, a.device()});
   backend_of(a).elementwise.compare(
       {.op = op, .out = out.view(), .a = broadcast_view(a, shape), .b = broadcast_view(b, shape)},
@@ -98,8 +98,7 @@ Tensor logical_or(const Tensor& a, const Tensor& b) { return logic(CompareOp::lo
 Tensor logical_xor(const Tensor& a, const Tensor& b) { return logic(CompareOp::logical_xor, a, b); }
 Tensor logical_not(const Tensor& x) {
   const ComposedOp call(ops::logical_not, x);
-  const Tensor truth = x.detach().to(DType::boolean);
-  return compare(CompareOp::eq, truth, scalar(0.0, truth.options()));
+  return compare(CompareOp::eq, x.detach(), scalar(0.0, x.options()));
 }
 
 }  // namespace lockstep

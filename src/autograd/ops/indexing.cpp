@@ -55,7 +55,9 @@ int check_scattered(std::string_view op, const Tensor& x, std::int64_t dim, cons
                     const Tensor& source) {
   check_index(op, x, index);
   const int d = wrap_dim(dim, x.dim());
-  bool fits = index.dim() == x.dim() && source.dim() == x.dim();
+  LOCKSTEP_CHECK(index.dim() == x.dim(), InvalidArgument, op, ": an index of shape ", index.shape(),
+                 " for a tensor of shape ", x.shape(), "; it must have as many dimensions");
+  bool fits = source.dim() == x.dim();
   for (int i = 0; fits && i < x.dim(); ++i)
     fits = index.shape()[i] <= source.shape()[i] && (i == d || index.shape()[i] <= x.shape()[i]);
   LOCKSTEP_CHECK(fits, InvalidArgument, op, ": an index of shape ", index.shape(),
@@ -175,7 +177,7 @@ Tensor nonzero(const Tensor& x) {
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
   const ComposedOp call(ops::masked_select, x);
   check_mask(call.name(), x, mask);
-  const Shape shape = broadcast_shapes(x.shape(), mask.shape());
+  const Shape shape = broadcast_shapes(x.shape(), mask.shape(), call.name());
   return index_select(x.expand(shape).reshape({-1}), 0, flat_nonzero(mask.expand(shape)));
 }
 

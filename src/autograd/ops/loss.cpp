@@ -10,10 +10,8 @@
 
 namespace lockstep {
 
-LOCKSTEP_OP(binary_cross_entropy_with_logits, floating, f32, same)
 LOCKSTEP_OP(kl_div, floating, f32, same)
 LOCKSTEP_OP(l1_loss, floating, f32, same)
-LOCKSTEP_OP(mse_loss, floating, f32, same)
 LOCKSTEP_OP(nll_loss, floating, f32, same)
 LOCKSTEP_OP(smooth_l1_loss, floating, f32, same)
 
@@ -42,6 +40,14 @@ void check_classes(std::string_view loss, const Tensor& targets, std::int64_t cl
     LOCKSTEP_CHECK((target[i] >= 0 && target[i] < classes) || target[i] == ignored, InvalidArgument,
                    loss, ": target ", target[i], " at ", i, " is outside [0, ", classes,
                    ") and is not the ignored ", ignored);
+}
+
+/// Cross-entropies of logits, with a factor of what a positive target costs.
+Tensor of_logits(const Tensor& logits_in, const Tensor& targets_in, const Tensor& pos_weight) {
+  const ComposedOp call(traits(BinaryOp::binary_cross_entropy_with_logits), logits_in, targets_in);
+  const Tensor &logits = call[0], &targets = call[1];
+  // -p t log(s(x)) - (1 - t) log(1 - s(x)), with log(s(x)) = -softplus(-x).
+  return (1.0 - targets) * logits + (1.0 + (pos_weight - 1.0) * targets) * softplus(neg(logits));
 }
 
 }  // namespace
@@ -87,9 +93,8 @@ Tensor autograd::picked_loss(const OpDescriptor& op, const Tensor& log_probabili
 }
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  const ComposedOp call(ops::mse_loss, input, target);
-  check_same_shape(call.name(), input, target);
-  return reduced(square(call[0] - call[1]), reduction);
+  check_same_shape(traits(BinaryOp::mse_loss).name, input, target);
+  return reduced(autograd::binary(BinaryOp::mse_loss, input, target), reduction);
 }
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
@@ -112,7 +117,8 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, double beta, Re
   LOCKSTEP_CHECK(beta >= 0, InvalidArgument, call.name(), ": beta is ", beta,
                  "; it must be a number from 0 on");
   if (beta == 0) return reduced(abs(call[0] - call[1]), reduction);
-  return huber_loss(call[0], call[1], beta, reduction) / beta;
+  const DType dtype = call[0].dtype(), wide = autograd::statistics_dtype(dtype);
+  return (huber_loss(call[0].to(wide), call[1].to(wide), beta, reduction) / beta).to(dtype);
 }
 
 Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& targets,
@@ -123,23 +129,19 @@ Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& targets,
   return reduced(weight.defined() ? losses * weight : losses, reduction);
 }
 
-Tensor binary_cross_entropy_with_logits(const Tensor& logits_in, const Tensor& targets_in,
+Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targets,
                                         const Tensor& weight, const Tensor& pos_weight,
                                         Reduction reduction) {
-  const ComposedOp call(ops::binary_cross_entropy_with_logits, logits_in, targets_in);
-  check_same_shape(call.name(), logits_in, targets_in);
-  const Tensor &logits = call[0], &targets = call[1];
+  constexpr auto op = BinaryOp::binary_cross_entropy_with_logits;
+  check_same_shape(traits(op).name, logits, targets);
   const auto check = [&](std::string_view what, const Tensor& each) {
-    check_broadcasts(call.name(), what, each, logits);
-    if (each.defined()) autograd::check_weight(call.name(), what, each, logits);
+    check_broadcasts(traits(op).name, what, each, logits);
+    if (each.defined()) autograd::check_weight(traits(op).name, what, each, logits);
   };
   check("a weight", weight);
   check("a positive weight", pos_weight);
-  // -p t log(s(x)) - (1 - t) log(1 - s(x)), with log(s(x)) = -softplus(-x).
-  const Tensor miss = (1.0 - targets) * logits;
-  Tensor surprise = softplus(neg(logits));
-  if (pos_weight.defined()) surprise = (1.0 + (pos_weight - 1.0) * targets) * surprise;
-  const Tensor losses = miss + surprise;
+  const Tensor losses = pos_weight.defined() ? of_logits(logits, targets, pos_weight)
+                                             : autograd::binary(op, logits, targets);
   return reduced(weight.defined() ? losses * weight : losses, reduction);
 }
 

@@ -55,7 +55,7 @@ Tensor broadcast_product(const Tensor& a, const Tensor& b) {
     batch.erase(batch.size() - 1);
     return batch;
   };
-  const Shape batch = broadcast_shapes(batch_of(a), batch_of(b));
+  const Shape batch = broadcast_shapes(batch_of(a), batch_of(b), "matmul, of batches");
   const std::int64_t count = numel(batch);
   const auto joined = [&](const Tensor& x) {
     Shape wide = batch;

@@ -12,7 +12,6 @@ namespace lockstep {
 
 LOCKSTEP_OP(lerp, floating, widest, same)
 LOCKSTEP_OP(nan_to_num, any, follow, same)
-LOCKSTEP_OP(prelu, floating, lower_precision, same)
 LOCKSTEP_OP(where, any, widest, same)
 
 namespace {
@@ -80,7 +79,7 @@ Tensor binary_forward(BinaryOp op, const Tensor& a, const Tensor& b, OpConstants
         stream_of(a));
     return out;
   }
-  const Shape shape = broadcast_shapes(a.shape(), b.shape());
+  const Shape shape = broadcast_shapes(a.shape(), b.shape(), traits(op).name);
   Tensor out = shape == like.shape() ? empty_like(like) : empty(shape, like.options());
   backend_of(a).elementwise.binary({.op = op,
                                     .out = out.view(),
@@ -211,20 +210,17 @@ Tensor hardswish(const Tensor& x) { return unary(UnaryOp::hardswish, x); }
 Tensor leaky_relu(const Tensor& x, double slope) {
   return unary(UnaryOp::leaky_relu, x, {.alpha = slope});
 }
-Tensor prelu(const Tensor& x_in, const Tensor& slopes_in) {
-  const ComposedOp call(ops::prelu, x_in, slopes_in);
-  const Tensor& x = call[0];
+Tensor prelu(const Tensor& x, const Tensor& slopes) {
+  check_operand(traits(BinaryOp::prelu), x);
+  check_operand(traits(BinaryOp::prelu), slopes);
   const std::int64_t channels = x.dim() > 1 ? x.size(1) : 1;
-  LOCKSTEP_CHECK(slopes_in.dim() <= 1 && (slopes_in.numel() == 1 || slopes_in.numel() == channels),
-                 InvalidArgument, call.name(), ": slopes of shape ", slopes_in.shape(),
-                 " for an input of shape ", x.shape(), "; it needs one, or one for each of ",
-                 channels, " channels");
+  LOCKSTEP_CHECK(slopes.dim() <= 1 && (slopes.numel() == 1 || slopes.numel() == channels),
+                 InvalidArgument, traits(BinaryOp::prelu).name, ": slopes of shape ",
+                 slopes.shape(), " for an input of shape ", x.shape(),
+                 "; it needs one, or one for each of ", channels, " channels");
   Shape along = Dims::filled(x.dim(), 1);
-  if (slopes_in.numel() != 1) along[1] = channels;
-  const Tensor is_positive = x > 0.0, slopes = call[1].reshape(along);
-  if (!grad_enabled() || !slopes.requires_grad()) return where(is_positive, x, slopes * x);
-  // Not x times the slope: an infinite x above 0 would make the slope's gradient NaN.
-  return where(is_positive, x, slopes * x.masked_fill(is_positive, 0.0));
+  if (slopes.numel() != 1) along[1] = channels;
+  return binary(BinaryOp::prelu, x, slopes.reshape(along));
 }
 Tensor clamp(const Tensor& x, Scalar low, Scalar high) {
   LOCKSTEP_CHECK(low.to_double() <= high.to_double(), InvalidArgument, "clamp: low ",
@@ -362,7 +358,8 @@ Tensor where(const Tensor& condition, const Tensor& a_in, const Tensor& b_in) {
   check_same_device(call.name(), a, condition);
   LOCKSTEP_CHECK(condition.dtype() == DType::boolean, InvalidArgument, call.name(),
                  ": the condition has dtype ", condition.dtype(), ", it must be bool");
-  const Shape shape = broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape()));
+  const Shape shape = broadcast_shapes(
+      condition.shape(), broadcast_shapes(a.shape(), b.shape(), call.name()), call.name());
   Tensor out = empty(shape, a.options());
   backend_of(a).elementwise.where({.out = out.view(),
                                    .condition = broadcast_view(condition, shape),

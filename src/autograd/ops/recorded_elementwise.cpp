@@ -106,10 +106,13 @@ std::pair<Tensor, Tensor> wide_gradients(BinaryOp op, const Tensor& dy, const Te
     case BinaryOp::remainder: return {dy, -dy * floor_divide(a, b).detach()};
     case BinaryOp::fmod: return {dy, -dy * trunc(a / b).detach()};
     case BinaryOp::atan2: {
-      const Tensor squares = square(a) + square(b);
-      const Tensor is_origin = squares == 0.0;
-      const Tensor scaled = kept(dy, logical_not(is_origin)) / masked_fill(squares, is_origin, 1.0);
-      return {scaled * b, -scaled * a};
+      // By a constant of their size, for squares might overflow or underflow.
+      const Tensor largest = maximum(abs(a), abs(b)).detach(), is_origin = largest == 0.0;
+      const Tensor size = masked_fill(largest, is_origin, 1.0);
+      const Tensor u = a / size, v = b / size;
+      const Tensor scaled = kept(dy, logical_not(is_origin)) / size /
+                            masked_fill(square(u) + square(v), is_origin, 1.0);
+      return {scaled * v, -scaled * u};
     }
     case BinaryOp::maximum:
     case BinaryOp::minimum: {
@@ -134,6 +137,18 @@ std::pair<Tensor, Tensor> wide_gradients(BinaryOp op, const Tensor& dy, const Te
       const Tensor s = sigmoid(a);
       return {dy * b * s * (a * (1.0 - s) + 1.0), dy * a * s};
     }
+    case BinaryOp::glu: {
+      const Tensor s = sigmoid(b);
+      return {dy * s, dy * a * (s * (1.0 - s))};
+    }
+    case BinaryOp::prelu: {
+      const Tensor is_positive = a > 0.0;
+      return {where(is_positive, dy, b * dy), where(is_positive, 0.0, dy * a)};
+    }
+    case BinaryOp::mse_loss: {
+      const Tensor slope = dy * (a - b) * 2.0;
+      return {slope, -slope};
+    }
     case BinaryOp::huber_loss: {
       const Tensor slope = dy * clamp(a - b, -constants.alpha, constants.alpha);
       return {slope, -slope};
@@ -143,6 +158,7 @@ std::pair<Tensor, Tensor> wide_gradients(BinaryOp op, const Tensor& dy, const Te
       return {dy * (a - b) / slope,
               dy * (clamp_min(log1p(-a), -100.0) - clamp_min(log(a), -100.0))};
     }
+    case BinaryOp::binary_cross_entropy_with_logits: return {dy * (sigmoid(a) - b), -(dy * a)};
   }
   LOCKSTEP_THROW(Unsupported, traits(op).name, ": its gradient cannot be differentiated");
 }

@@ -243,8 +243,10 @@ Tensor prod(const Tensor& x_in, const Dims& dims, bool keepdim) {
       call, y, dims, keepdim, [x = SavedTensor(x), kept](const Tensor& dy, InputGradients& inputs) {
         if (inputs.creates_graph())
           return set_composed(
-              inputs, dy, {inputs.operand(0, x)},
-              [kept](std::span<const Tensor> in) { return product_to(in[0], kept); });
+              inputs, dy, {inputs.operand(0, x)}, [kept](std::span<const Tensor> in) {
+                const DType dtype = in[0].dtype();
+                return product_to(in[0].to(statistics_dtype(dtype)), kept).to(dtype);
+              });
         // The product of all others: with one 0 it differs from 0 only there, with two nowhere.
         const Tensor wide = x.get().to(statistics_dtype(x.get().dtype()));
         const Tensor is_zero = wide == 0.0;
@@ -428,16 +430,21 @@ Tensor running_products(const Tensor& x, int dim) {
 }
 
 /// Their gradient, not recorded, in f64: at j the product before it times s_j, where s_j = dy_j +
-/// x_{j+1} s_{j+1}. The steps of that are joined two by two, then four by four ...
+/// x_{j+1} s_{j+1}. The steps of that are joined two by two, then four by four ... Where no product
+/// is 0 or infinite, it is the sum of what comes behind, by x_j.
 Tensor running_products_gradient(const Tensor& x_in, const Tensor& dy, int dim) {
   const std::int64_t length = x_in.shape()[dim];
   const Tensor x = x_in.to(DType::f64);
   if (length == 0) return x;
+  const Tensor y = scan(ReduceOp::prod, x, dim), size = abs(y);
+  if (can_look_at(y) && amin(size).item() > 0 &&
+      amax(size).item() <= std::numeric_limits<double>::max())
+    return div(scan(ReduceOp::sum, mul(dy.to(DType::f64), y), dim, /*reverse=*/true), x);
   const auto first = [dim](const Tensor& of, std::int64_t n) { return of.narrow(dim, 0, n); };
   const auto last = [&](const Tensor& of, std::int64_t n) { return of.narrow(dim, length - n, n); };
   Tensor before = ones(x.shape(), x.options()), factor = zeros(x.shape(), x.options());
   Tensor s = dy.to(DType::f64).clone();
-  last(before, length - 1).copy_(first(scan(ReduceOp::prod, x, dim), length - 1));
+  last(before, length - 1).copy_(first(y, length - 1));
   first(factor, length - 1).copy_(last(x, length - 1));
   for (std::int64_t step = 1; step < length; step *= 2) {
     const std::int64_t n = length - step;

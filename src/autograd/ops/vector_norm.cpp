@@ -1,10 +1,13 @@
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/ops/common.hpp"
 #include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
+#include "lockstep/autograd/ops/matmul.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
+#include "lockstep/autograd/ops/shape.hpp"
 
 namespace lockstep {
 
@@ -31,6 +34,38 @@ Tensor norm_of_sizes(const Tensor& size, double p, const Dims& dims, bool keepdi
   return power(sum(power(size, p), dims, keepdim), 1 / p);
 }
 
+/// |a|^2 + |b|^2 - 2 ab, as one product.
+Tensor squared_distances(const Tensor& a, const Tensor& b) {
+  const Tensor of_a = sum(square(a), -1, true), of_b = sum(square(b), -1, true);
+  const Tensor left = cat({a * -2.0, of_a, ones_like(of_a)}, -1);
+  const Tensor right = cat({b, ones_like(of_b), of_b}, -1);
+  return clamp_min(matmul(left, right.transpose(-2, -1)), 0.0);
+}
+
+/// Euclidean distances of points in f32 or less. In f64 such a sum of squares and products keeps
+/// what is left of it for points that are close.
+Tensor distances_by_products(const Tensor& a_in, const Tensor& b_in) {
+  constexpr DType wide = DType::f64;
+  const OpCall call(ops::cdist, a_in, b_in);
+  const Tensor &a = call[0], &b = call[1];
+  Tensor y = no_grad([&] { return sqrt(squared_distances(a.to(wide), b.to(wide))).to(a.dtype()); });
+  if (!call.recording()) return y;
+  const auto backward = [a = SavedTensor(a), b = SavedTensor(b), y = SavedTensor::of_result(y)](
+                            const Tensor& dy, InputGradients& inputs) {
+    const Tensor x = inputs.operand(0, a).to(wide), z = inputs.operand(1, b).to(wide);
+    const Tensor distance = inputs.result(y).to(wide), same = distance == 0.0;
+    const Tensor slope = where(same, 0.0, dy.to(wide) / where(same, 1.0, distance));
+    const auto gradient = [](const Tensor& slopes, const Tensor& from, const Tensor& to) {
+      return from * sum(slopes, -1, true) - matmul(slopes, to);
+    };
+    const DType dtype = dy.dtype();
+    if (inputs.wanted(1))
+      inputs.set(1, sum_to(gradient(slope.transpose(-2, -1), z, x), z.shape()).to(dtype));
+    if (inputs.wanted(0)) inputs.set(0, sum_to(gradient(slope, x, z), x.shape()).to(dtype));
+  };
+  return call.record(std::move(y), Differentiable{backward});
+}
+
 }  // namespace
 
 Tensor vector_norm(const Tensor& x_in, double p, const Dims& dims, bool keepdim) {
@@ -53,6 +88,9 @@ Tensor cdist(const Tensor& a_in, const Tensor& b_in, double p) {
                  "; it needs [..., P, M] and [..., R, M]");
   LOCKSTEP_CHECK(p >= 0, InvalidArgument, call.name(), ": p = ", p, "; it must not be negative");
   const DType wide = statistics_dtype(a.dtype());
+  constexpr std::int64_t few = 25;
+  if (p == 2 && wide == DType::f32 && a.size(-1) > 0 && std::max(a.size(-2), b.size(-2)) > few)
+    return distances_by_products(a, b);
   const Tensor between = a.to(wide).unsqueeze(-2) - b.to(wide).unsqueeze(-3);
   // Points without coordinates are as far apart by all norms.
   return vector_norm(between, a.size(-1) == 0 ? 2 : p, -1).to(a.dtype());

@@ -36,6 +36,15 @@ bool is_forward_product(const ConvolutionCall& call) {
   return is_product(call) && (call.x.dtype == DType::f32 || call.y.shape[3] < JoinedImages::wide);
 }
 
+/// True for a normalised call with a 1 x 1 weight at strides, of which oneDNN 2.6.3 has gradients
+/// that are wrong: of bf16 data for an odd number of results (AVX512-BF16), and of weights for
+/// fewer than eight inputs (AVX2). The cpu backend has these.
+bool takes_points_apart(const ConvolutionCall& call) {
+  const auto& [stride, padding, dilation, groups] = call.geometry;
+  return groups == 1 && call.weight.shape[2] == 1 && call.weight.shape[3] == 1 &&
+         stride != kernels::Pair{1, 1} && dnn::is_channels_last(call.x);
+}
+
 /// How the images of a normalised call are joined, if they are.
 JoinedImages joined(const ConvolutionCall& call) {
   if (!dnn::has_amx()) return {};
@@ -121,7 +130,10 @@ void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef
     return dx.bring_out();
   }
   ConvolutionCall call{a.dx, a.weight, a.dy, {}, a.geometry};
-  if (!call.normalise()) return cpu().convolution.backward_data(a, stream);
+  const auto is_wrong = [&] {
+    return takes_points_apart(call) && a.dx.dtype == DType::bf16 && a.weight.shape[0] % 2 != 0;
+  };
+  if (!call.normalise() || is_wrong()) return cpu().convolution.backward_data(a, stream);
   if (is_product(call))
     return onednn_gemm().multiply({.out = matrix(a.dx),
                                    .a = matrix(a.dy),
@@ -145,7 +157,8 @@ void backward_weight(const kernels::ConvolutionWeightGradientArguments& a, Strea
     return dweight.bring_out();
   }
   ConvolutionCall call{a.x, a.dweight, a.dy, {}, a.geometry, true};
-  if (!call.normalise()) return cpu().convolution.backward_weight(a, stream);
+  const auto is_wrong = [&] { return takes_points_apart(call) && a.dweight.shape[1] < 8; };
+  if (!call.normalise() || is_wrong()) return cpu().convolution.backward_weight(a, stream);
   if (is_product(call))
     return onednn_gemm().multiply({.out = matrix(a.dweight),
                                    .a = dnn::transposed(matrix(a.dy)),

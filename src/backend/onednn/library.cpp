@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "cpu/loops.hpp"
+#include "cpu/library_isa.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/observe/log.hpp"
 
@@ -21,16 +21,22 @@ auto checked(std::string_view call, Make&& make) {
   }
 }
 
+dnnl::cpu_isa as_cpu_isa(cpu_kernels::LibraryIsa isa) {
+  using cpu_kernels::LibraryIsa;
+  switch (isa) {
+    case LibraryIsa::sse41: return dnnl::cpu_isa::sse41;
+    case LibraryIsa::avx: return dnnl::cpu_isa::avx;
+    case LibraryIsa::avx2: return dnnl::cpu_isa::avx2;
+    case LibraryIsa::avx512_core: return dnnl::cpu_isa::avx512_core;
+  }
+  return dnnl::cpu_isa::all;
+}
+
 /// Keeps to the instruction set that all ranks have, where a Session has found others. Once oneDNN
-/// is in use, it refuses. A limit of the user's, ONEDNN_MAX_CPU_ISA, may be below.
+/// is in use, or was asked what it uses, it refuses.
 void limit_instructions() {
   static const bool is_done [[maybe_unused]] = [] {
-    const char* const limit = cpu_kernels::isa_limit();
-    if (!limit || std::getenv("ONEDNN_MAX_CPU_ISA")) return true;
-    const std::string_view isa = limit;
-    dnnl::set_max_cpu_isa(isa == "avx512" ? dnnl::cpu_isa::avx512_core
-                          : isa == "avx2" ? dnnl::cpu_isa::avx2
-                                          : dnnl::cpu_isa::sse41);
+    if (const auto limit = cpu_kernels::begin_library()) dnnl::set_max_cpu_isa(as_cpu_isa(*limit));
     return true;
   }();
 }

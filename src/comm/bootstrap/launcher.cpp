@@ -56,19 +56,15 @@ TcpJob checked(TcpJob job) {
 
 constexpr int max_ranks = 1 << 20;
 
-}  // namespace
-
-std::chrono::milliseconds join_timeout(const BootstrapOptions& options) {
-  constexpr const char* variable = "LOCKSTEP_JOIN_TIMEOUT";
-  constexpr int by_default = 300, longest = 86'400;
-  if (options.timeout) return as_long_as_can_be(*options.timeout);
-  const auto text = environment(variable);
-  return std::chrono::seconds(text ? parse_number(variable, *text, 1, longest) : by_default);
+/// A launcher of one process may have started a shell, or a program, that has started ranks itself:
+/// each would take itself for the whole job, and write the same checkpoints.
+bool is_within_launched_process(const Launch& launch) {
+  const auto size = environment("WORLD_SIZE");
+  return launch.size == 1 && environment("RANK") && size && *size != "1";
 }
 
-std::optional<Launch> detect_mpi_launcher() {
-  // torchrun may itself have been started by srun or mpirun: the innermost launcher counts.
-  if (environment("TORCHELASTIC_RUN_ID")) return std::nullopt;
+/// The launcher that speaks of itself in variables.
+std::optional<Launch> find_launcher() {
   // srun without a PMI gives MPI no peers; a batch script's own variables do.
   const bool has_pmi = environment("PMI_RANK") || environment("PMIX_RANK");
   const bool has_variables = environment("RANK") && environment("WORLD_SIZE");
@@ -86,6 +82,23 @@ std::optional<Launch> detect_mpi_launcher() {
   return std::nullopt;
 }
 
+}  // namespace
+
+std::chrono::milliseconds join_timeout(const BootstrapOptions& options) {
+  constexpr const char* variable = "LOCKSTEP_JOIN_TIMEOUT";
+  constexpr int by_default = 300, longest = 86'400;
+  if (options.timeout) return as_long_as_can_be(*options.timeout);
+  const auto text = environment(variable);
+  return std::chrono::seconds(text ? parse_number(variable, *text, 1, longest) : by_default);
+}
+
+std::optional<Launch> detect_mpi_launcher() {
+  // torchrun may itself have been started by srun or mpirun: the innermost launcher counts.
+  if (environment("TORCHELASTIC_RUN_ID")) return std::nullopt;
+  const auto launch = find_launcher();
+  return launch && is_within_launched_process(*launch) ? std::nullopt : launch;
+}
+
 std::string launcher_name() {
   if (const auto launch = detect_mpi_launcher()) return launch->launcher;
   if (environment("TORCHELASTIC_RUN_ID")) return "torchrun";
@@ -94,7 +107,7 @@ std::string launcher_name() {
 }
 
 int launch_rank() {
-  if (environment("TORCHELASTIC_RUN_ID"))
+  if (!detect_mpi_launcher() && environment("WORLD_SIZE"))
     return std::atoi(environment("RANK").value_or("0").c_str());
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "RANK"})
     if (const auto rank = environment(variable)) return std::atoi(rank->c_str());
@@ -127,7 +140,8 @@ std::optional<TcpJob> detect_environment_job(const BootstrapOptions& options) {
   const auto address = environment("MASTER_ADDR");
   LOCKSTEP_CHECK(address, InvalidArgument, "WORLD_SIZE is ", job.size,
                  " but MASTER_ADDR, where rank 0 listens, is not set");
-  job.address = *address;
+  // A host may have IPv6 alone.
+  job.address = *address == "127.0.0.1" ? tcp::loopback_address() : *address;
   return checked(job);
 }
 

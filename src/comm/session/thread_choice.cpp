@@ -9,6 +9,7 @@
 #include "comm/bootstrap/bootstraps.hpp"
 #include "comm/session/device_choice.hpp"
 #include "comm/session/thread_advice.hpp"
+#include "core/thread_places.hpp"
 #include "lockstep/core/parallel.hpp"
 #include "lockstep/observe/log.hpp"
 
@@ -21,6 +22,21 @@ cpu_set_t cores_of(pid_t process) {
   CPU_ZERO(&cores);
   if (sched_getaffinity(process, sizeof cores, &cores) != 0) CPU_ZERO(&cores);
   return cores;
+}
+
+// OpenMP may have bound the first thread to one of its places: the process may use them all.
+cpu_set_t own_cores() {
+  cpu_set_t cores = cores_of(0);
+  for (const int processor : processors_of_places())
+    if (processor < CPU_SETSIZE) CPU_SET(processor, &cores);
+  return cores;
+}
+
+// Threads that are none of OpenMP's (of communication, loaders, writers) inherit the mask of the
+// one that starts them, and would all stay on its core. OpenMP's own keep their places.
+void widen_to(const cpu_set_t& cores) {
+  const cpu_set_t now = cores_of(0);
+  if (!CPU_EQUAL(&now, &cores)) sched_setaffinity(0, sizeof cores, &cores);
 }
 
 // mpirun starts ranks itself, so that it has the cores that it could give them.
@@ -56,10 +72,11 @@ Machine gather(Bootstrap& bootstrap, const RankThreads& own) {
 
 void choose_threads(Bootstrap& bootstrap, int wanted) {
   const char* variable = std::getenv("OMP_NUM_THREADS");
-  RankThreads own{.cores = cores_of(0),
+  RankThreads own{.cores = own_cores(),
                   .launcher_cores = launcher_cores(),
                   .is_chosen = wanted > 0 || variable,
                   .quota = cpu_quota().value_or(CpuQuota{})};
+  widen_to(own.cores);
   const int fitting = threads_for(own, gather(bootstrap, own).ranks);
   if (wanted > 0)
     set_num_threads(wanted);

@@ -56,7 +56,11 @@ int sum_ranks(ls::Session& session) {
 
 // As many threads as it has been given by the time.
 int tell_threads(ls::Session& session) {
-  std::printf("rank %d has %d\n", session.rank(), ls::num_threads());
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  std::thread([&] { sched_getaffinity(0, sizeof cores, &cores); }).join();
+  std::printf("rank %d has %d, others run on %d cores\n", session.rank(), ls::num_threads(),
+              CPU_COUNT(&cores));
   return 0;
 }
 

@@ -238,8 +238,8 @@ TEST(MpiLaunch, GivesRanksTheThreadsThatTheirBindingHasRoomFor) {
   const std::string bound = told_threads("", 2, 0), free = told_threads("--bind-to none", 2, 0);
   const std::string half = std::to_string(cores / 2);
   for (const std::string rank : {"rank 0 has ", "rank 1 has "}) {
-    EXPECT_THAT(bound, HasSubstr(rank + "1\n"));
-    EXPECT_THAT(free, HasSubstr(rank + half + "\n"));
+    EXPECT_THAT(bound, HasSubstr(rank + "1,"));
+    EXPECT_THAT(free, HasSubstr(rank + half + ","));
   }
   EXPECT_THAT(free, Not(HasSubstr("warning")));
   EXPECT_EQ(occurrences(bound, "the others stay idle"), cores > 2 ? 1U : 0U) << bound;
@@ -370,6 +370,32 @@ TEST(TcpJob, RunsUnderSrunWithoutPmi) {
   const auto result = run_command(rank(1) + " & " + rank(0) + "; code=$?; wait; exit $code");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(occurrences(result.output, "sum 1,"), 2u) << result.output;
+}
+
+// As a shell, or a script for each node, that a launcher of one process has started.
+TEST(TcpJob, RunsWithinAProcessThatALauncherHasStartedAlone) {
+  for (const std::string launcher :
+       {"PMIX_RANK=0 SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 ", "PMI_RANK=0 PMI_SIZE=1 ",
+        "OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 "}) {
+    const int port = free_port();
+    const auto rank = [&](int number) { return launcher + tcp_rank(number, 2, port, "sum"); };
+    const auto result = run_command(rank(1) + " & " + rank(0) + "; code=$?; wait; exit $code");
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(occurrences(result.output, "sum 1,"), 2u) << result.output;
+  }
+}
+
+// OpenMP binds the first thread before main begins: to one core, of all that the rank may use.
+TEST(TcpJob, HasTheThreadsOfAllPlacesOfOpenMp) {
+  const auto threads_of = [&](const std::string& environment) {
+    const auto result = run_command("env -u OMP_NUM_THREADS " + environment + " " +
+                                    tcp_rank(0, 1, free_port(), "threads"));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return result.output;
+  };
+  const std::string unbound = threads_of("");
+  EXPECT_EQ(threads_of("OMP_PROC_BIND=true"), unbound);
+  EXPECT_EQ(threads_of("OMP_PLACES=cores"), unbound);
 }
 
 // A command that finds `address` behind the name headnode.

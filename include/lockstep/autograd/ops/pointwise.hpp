@@ -106,6 +106,8 @@ Tensor celu(const Tensor& x, double alpha = 1.0);
 /// The first half along a dimension times the sigmoid of the second (Dauphin et al. 2017).
 /// @throws InvalidArgument for an odd extent.
 Tensor glu(const Tensor& x, std::int64_t dim = -1);
+/// x * sigmoid(gate); shapes broadcast.
+Tensor glu(const Tensor& x, const Tensor& gate);
 /// x * clamp(x + 3, 0, 6) / 6.
 Tensor hardswish(const Tensor& x);
 /// x above 0, else slope * x.
