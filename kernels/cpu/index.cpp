@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <cstring>
 
 #include "cpu/lines.hpp"
 #include "cpu/raw.hpp"
@@ -98,11 +99,26 @@ std::int64_t grain_of(std::int64_t elements) {
   return std::max<std::int64_t>(1, parallel_grain / elements);
 }
 
+/// Copies elements that lie together: few of them without a call.
+template <class T>
+void copy_row(T* to, const T* from, std::int64_t n) {
+  constexpr std::int64_t few = 128 / sizeof(T), lanes = 16 / sizeof(T);
+  if (n > few) {
+    std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
+    return;
+  }
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) std::memcpy(to + i, from + i, 16);
+  for (; i < n; ++i) to[i] = from[i];
+}
+
 template <class T>
 void gather_run(Run<T> to, Run<T> from, IndexRun index, const Places& places, std::int64_t n) {
-  if (index.stride == 0)
-    return copy_elements(sizeof(T), to.data, to.stride, from.data + places.offset(index[0]),
-                         from.stride, n);
+  if (index.stride == 0) {
+    const T* const first = from.data + places.offset(index[0]);
+    if (to.stride == 1 && from.stride == 1) return copy_row(to.data, first, n);
+    return copy_elements(sizeof(T), to.data, to.stride, first, from.stride, n);
+  }
   for (std::int64_t i = 0; i < n; ++i) to[i] = (&from[i])[places.offset(index[i])];
 }
 

@@ -51,8 +51,10 @@ void run_softmax(RowLoop<SoftmaxRows> along, RowLoop<SoftmaxRows> across, Softma
     const std::int64_t count = rows.columns ? like.numel() / rows.columns : 0;
     const std::int64_t grain =
         std::max<std::int64_t>(1, parallel_grain / std::max<std::int64_t>(1, rows.columns));
+    // By all rows: what a thread has of them must not change their bits.
+    const bool turns = rows.columns > 0 && rows.columns < narrow && count >= 64;
     return parallel_for(count, grain, [&](std::int64_t begin, std::int64_t end) {
-      if (rows.columns > 0 && rows.columns < narrow)
+      if (turns)
         run_turned(across, rows, size_of(like.dtype), begin, end);
       else
         along(rows, begin, end);

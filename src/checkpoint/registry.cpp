@@ -1,6 +1,7 @@
 #include "checkpoint/registry.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -19,13 +20,14 @@ std::string in_lines(const std::set<std::string>& names) {
 
 /// What fails here fails again where the state is saved; until then the others hear of it.
 std::string what_is_told(const TensorState& state) {
+  std::string text;
   try {
-    return state.told();
-  } catch (const Error& error) {
-    std::string text = detail::concat(" (", error.what(), ")");
-    std::ranges::replace(text, '\n', ' ');
-    return text;
+    text = state.told();
+  } catch (const std::exception& error) {
+    text = detail::concat(" (", error.what(), ")");
   }
+  std::ranges::replace(text, '\n', ' ');  // names are told line by line
+  return text;
 }
 
 }  // namespace

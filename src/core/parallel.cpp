@@ -18,14 +18,18 @@ namespace lockstep {
 
 int num_threads() { return omp_get_max_threads(); }
 
-std::vector<int> processors_of_places() {
-  std::vector<int> all;
-  for (int place = 0; place < omp_get_num_places(); ++place) {
+ThreadPlaces thread_places() {
+  const auto processors_of = [](int place) {
     std::vector<int> processors(static_cast<std::size_t>(omp_get_place_num_procs(place)));
     omp_get_place_proc_ids(place, processors.data());
-    all.insert(all.end(), processors.begin(), processors.end());
-  }
-  return all;
+    return processors;
+  };
+  ThreadPlaces places;
+  const int own = omp_get_place_num();
+  if (own >= 0) places.own = processors_of(own);
+  for (int place = 0; place < omp_get_num_places(); ++place)
+    for (const int processor : processors_of(place)) places.all.push_back(processor);
+  return places;
 }
 
 void set_num_threads(int count) {
@@ -61,7 +65,7 @@ void parallel_for(std::int64_t total, std::int64_t grain,
 
 int num_threads() { return 1; }
 
-std::vector<int> processors_of_places() { return {}; }
+ThreadPlaces thread_places() { return {}; }
 
 void set_num_threads(int count) {
   LOCKSTEP_CHECK(count >= 1, InvalidArgument, "thread count must be at least 1, got ", count);

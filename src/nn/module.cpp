@@ -83,7 +83,8 @@ void Module::note_who_sees() noexcept {
   });
 }
 
-/// A hook may remove itself or another one, or add one, which is for the next call.
+/// A hook may remove itself or another one, or add one, which what is still to come of the call
+/// sees.
 void Module::for_each_call_hook(HookOrder order, FunctionRef<void(const CallHooks&)> visit) const {
   std::vector<std::uint64_t> ids;
   for (const auto& [id, hooks] : call_hooks_) ids.push_back(id);

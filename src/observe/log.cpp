@@ -19,10 +19,12 @@ namespace {
 
 constexpr std::string_view level_names[] = {"debug", "info", "warning", "error", "off"};
 
+using Sink = std::function<void(std::string_view)>;
+
 struct Target {
   std::mutex mutex;
   std::string prefix;
-  std::shared_ptr<const std::function<void(std::string_view)>> sink;
+  std::shared_ptr<const Sink> sink;
 };
 
 /// Whether this thread runs the sink, and so has the lock of the target.
@@ -96,14 +98,14 @@ void set_log_rank(int rank, int size) {
 }
 
 void set_log_sink(std::function<void(std::string_view)> sink) {
+  auto other = sink ? std::make_shared<const Sink>(std::move(sink)) : nullptr;
   const auto lock = lock_of(target());
-  target().sink =
-      sink ? std::make_shared<const std::function<void(std::string_view)>>(std::move(sink))
-           : nullptr;
+  target().sink.swap(other);  // the former one goes behind the lock: it may log, too
 }
 
 void write_log(LogLevel level, std::string_view message) {
   Target& to = target();
+  std::shared_ptr<const Sink> sink;  // goes behind the lock
   const auto lock = lock_of(to);
   std::string line = to.prefix;
   line += level_names[static_cast<std::size_t>(level)];
@@ -112,7 +114,7 @@ void write_log(LogLevel level, std::string_view message) {
   line += '\n';
   // What a sink logs itself would wait for it for ever, and goes past it.
   if (!to.sink || is_in_sink) return write_all(line);
-  const auto sink = to.sink;  // it may set another one
+  sink = to.sink;  // it may set another one
   is_in_sink = true;
   const std::unique_ptr<bool, void (*)(bool*)> leaving(&is_in_sink,
                                                        [](bool* inside) { *inside = false; });

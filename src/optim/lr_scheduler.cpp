@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "lockstep/observe/log.hpp"
 #include "runtime/step_recording.hpp"
 
 namespace lockstep::optim {
@@ -17,7 +18,24 @@ LRScheduler::LRScheduler(Optimizer& optimizer, std::vector<Schedule> schedules)
   set_steps(0);
 }
 
+void LRScheduler::tell_of_other_rates() {
+  if (steps_ > 0 || std::exchange(loads_, optimizer_.loads_) == optimizer_.loads_) return;
+  for (std::size_t group = 0; group < schedules_.size(); ++group) {
+    if (!schedules_[group]) continue;
+    const double loaded = optimizer_.lr(group),
+                 first = schedules_[group](optimizer_.base_lr(group), 0);
+    if (loaded == first) continue;
+    LOCKSTEP_LOG(
+        warning, "the optimizer was loaded with the learning rate ", loaded,
+        ", and its LRScheduler begins anew, with ", first,
+        ": keep the scheduler's steps in checkpoints, too (add(\"scheduler\", scheduler)), "
+        "or call its set_steps()");
+    return;
+  }
+}
+
 void LRScheduler::step() {
+  tell_of_other_rates();
   StepRecording* const recording = StepRecording::current();
   if (!recording) return set_steps(steps_ + 1);
   recording->before_launch([this] { set_steps(steps_ + 1); }, [this] { set_steps(steps_ - 1); });
@@ -34,6 +52,7 @@ void LRScheduler::set_steps(std::int64_t steps) {
   for (std::size_t group = 0; group < rates.size(); ++group)
     optimizer_.schedule_lr(rates[group], group);
   steps_ = steps;
+  loads_ = optimizer_.loads_;
 }
 
 }  // namespace lockstep::optim

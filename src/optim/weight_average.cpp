@@ -38,6 +38,7 @@ WeightAverage::WeightAverage(const ParameterList& parameters, const WeightAverag
                    "WeightAverage: \"", name,
                    "\" is this rank's shard of a parameter, which averages could not be swapped "
                    "into on all ranks; give it the module's parameters");
+    are_buffers_.push_back(!parameter.requires_grad());
     averages_.push_back(zeros(parameter.shape(), {.dtype = state_dtype(parameter.dtype()),
                                                   .device = parameter.device()}));
   }
@@ -145,7 +146,7 @@ std::string WeightAverage::key_of(std::size_t parameter) const {
 std::vector<std::string> WeightAverage::keys_of_buffers() const {
   std::vector<std::string> keys;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (!parameters_[i].second.requires_grad()) keys.push_back(key_of(i));
+    if (are_buffers_[i]) keys.push_back(key_of(i));
   return keys;
 }
 

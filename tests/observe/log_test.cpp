@@ -80,6 +80,13 @@ TEST_F(Log, OfASinkThatSetsAnotherGoesOnToThat) {
   EXPECT_EQ(lines_, (std::vector<std::string>{"error: first\n", "later [rank 1] error: second\n"}));
 }
 
+TEST_F(Log, OfASinkThatLogsAsItGoes) {
+  set_log_sink([tells = std::shared_ptr<void>(nullptr, [](void*) { LOCKSTEP_LOG(error, "gone"); })](
+                   std::string_view) {});
+  set_log_sink([this](std::string_view line) { lines_.emplace_back(line); });
+  EXPECT_EQ(lines_, (std::vector<std::string>{"error: gone\n"}));
+}
+
 // As a terminal's, or a launcher's that reads late.
 TEST_F(Log, WaitsForAFullPipeThatDoesNotBlock) {
   set_log_sink(nullptr);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/observe/log.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/golden.hpp"
@@ -237,6 +238,28 @@ TEST(LRScheduler, SetsTheRatesOfAllGroupsFromTheirOwnBase) {
   optimizer.set_lr(0.2, 0);
   scheduler.set_steps(0);
   EXPECT_DOUBLE_EQ(optimizer.lr(0), 0.1);
+}
+
+TEST(LRScheduler, TellsOfAnOptimizerThatWasLoadedWithoutIt) {
+  const auto warnings_of = [](bool sets_steps) {
+    const Tensor a = ones({1}).set_requires_grad(), b = ones({1}).set_requires_grad();
+    SGD saved({a}, {.lr = 1.0}), loaded({b}, {.lr = 1.0});
+    LRScheduler of_saved(saved, ExponentialLR{.gamma = 0.5});
+    LRScheduler of_loaded(loaded, ExponentialLR{.gamma = 0.5});
+    of_saved.step();
+    of_saved.step();
+    loaded.load_state_dict(saved.state_dict());
+    if (sets_steps) of_loaded.set_steps(of_saved.steps());
+    std::vector<std::string> lines;
+    set_log_sink([&](std::string_view line) { lines.emplace_back(line); });
+    of_loaded.step();
+    of_loaded.step();
+    set_log_sink(nullptr);
+    return lines;
+  };
+  ASSERT_EQ(warnings_of(false).size(), 1u);
+  EXPECT_NE(warnings_of(false)[0].find("with the learning rate 0.25"), std::string::npos);
+  EXPECT_TRUE(warnings_of(true).empty());
 }
 
 TEST(LRScheduler, ChangesNoRateWhereAScheduleFails) {

@@ -38,7 +38,8 @@ class PowerSgd;
 namespace lockstep::checkpoint {
 
 /// Parameters and persistent buffers under their names: Hugging Face's where the module has those.
-/// They must be alike on all ranks: a save is refused where parameters on a CPU are not.
+/// Parameters must be alike on all ranks: a save is refused where, on a CPU, they are not. Buffers
+/// are saved as rank 0 has them.
 TensorState state_of(nn::Module& module);
 /// The same by a handle.
 template <class M>

@@ -28,7 +28,8 @@ class LRScheduler {
   /// its base rate. @throws InvalidArgument for another number of schedules than of groups.
   LRScheduler(Optimizer& optimizer, std::vector<Schedule> schedules);
 
-  /// Moves on by one step.
+  /// Moves on by one step. Warns where the optimizer was loaded with other rates, and the scheduler
+  /// was not told of the steps that these come from: the schedule begins anew.
   void step();
   /// Steps taken: all that a checkpoint must keep.
   std::int64_t steps() const noexcept { return steps_; }
@@ -36,9 +37,12 @@ class LRScheduler {
   void set_steps(std::int64_t steps);
 
  private:
+  void tell_of_other_rates();
+
   Optimizer& optimizer_;
   std::vector<Schedule> schedules_;  // of each group
   std::int64_t steps_ = 0;
+  std::uint64_t loads_ = 0;  // of the optimizer, when its rates were last set
 };
 
 }  // namespace lockstep::optim

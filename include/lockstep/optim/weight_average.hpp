@@ -59,7 +59,8 @@ class WeightAverage {
   std::int64_t updates() const noexcept { return updates_; }
   /// How it weighs.
   const WeightAverageOptions& options() const noexcept { return options_; }
-  /// The keys, of state_dict(), of the averages of what requires no gradient: buffers.
+  /// The keys, of state_dict(), of the averages of what required no gradient when this was made:
+  /// buffers.
   std::vector<std::string> keys_of_buffers() const;
 
   /// The averages are in the parameters until the end of its life, or `swap_out`. It may outlive
@@ -104,6 +105,7 @@ class WeightAverage {
 
   NamedTensors parameters_;
   std::vector<Tensor> averages_;
+  std::vector<bool> are_buffers_;               // what required no gradient when this was made
   std::shared_ptr<autograd::HeldMemory> held_;  // the parameters', once they had averages
   WeightAverageOptions options_;
   std::int64_t updates_ = 0;

@@ -143,7 +143,7 @@ std::pair<Tensor, Tensor> wide_gradients(BinaryOp op, const Tensor& dy, const Te
     }
     case BinaryOp::prelu: {
       const Tensor is_positive = a > 0.0;
-      return {where(is_positive, dy, b * dy), where(is_positive, 0.0, dy * a)};
+      return {where(is_positive, dy, b * dy), dy * masked_fill(a, is_positive, 0.0)};
     }
     case BinaryOp::mse_loss: {
       const Tensor slope = dy * (a - b) * 2.0;

@@ -34,16 +34,19 @@ Tensor norm_of_sizes(const Tensor& size, double p, const Dims& dims, bool keepdi
   return power(sum(power(size, p), dims, keepdim), 1 / p);
 }
 
-/// |a|^2 + |b|^2 - 2 ab, as one product.
+/// |a|^2 + |b|^2 - 2 ab, as one product in f64. What may be no more than the roundings of that is
+/// 0: a distance between equal points, or points as close as f32 can have them.
 Tensor squared_distances(const Tensor& a, const Tensor& b) {
   const Tensor of_a = sum(square(a), -1, true), of_b = sum(square(b), -1, true);
   const Tensor left = cat({a * -2.0, of_a, ones_like(of_a)}, -1);
   const Tensor right = cat({b, ones_like(of_b), of_b}, -1);
-  return clamp_min(matmul(left, right.transpose(-2, -1)), 0.0);
+  const Tensor squares = matmul(left, right.transpose(-2, -1));
+  const double rounding = 0x1p-52 * static_cast<double>(left.size(-1));
+  return where(squares <= of_a * rounding + of_b.transpose(-2, -1) * rounding, 0.0, squares);
 }
 
-/// Euclidean distances of points in f32 or less. In f64 such a sum of squares and products keeps
-/// what is left of it for points that are close.
+/// Euclidean distances of points in f32. In f64 such a sum of squares and products keeps what is
+/// left of it for points that are close.
 Tensor distances_by_products(const Tensor& a_in, const Tensor& b_in) {
   constexpr DType wide = DType::f64;
   const OpCall call(ops::cdist, a_in, b_in);
@@ -88,9 +91,10 @@ Tensor cdist(const Tensor& a_in, const Tensor& b_in, double p) {
                  "; it needs [..., P, M] and [..., R, M]");
   LOCKSTEP_CHECK(p >= 0, InvalidArgument, call.name(), ": p = ", p, "; it must not be negative");
   const DType wide = statistics_dtype(a.dtype());
-  constexpr std::int64_t few = 25;
-  if (p == 2 && wide == DType::f32 && a.size(-1) > 0 && std::max(a.size(-2), b.size(-2)) > few)
-    return distances_by_products(a, b);
+  // Of few coordinates differences take less time than squares, and of few points.
+  const bool is_product = a.size(-1) >= 8 && std::max(a.size(-2), b.size(-2)) > 25;
+  if (p == 2 && wide == DType::f32 && is_product)
+    return distances_by_products(a.to(wide), b.to(wide)).to(a.dtype());
   const Tensor between = a.to(wide).unsqueeze(-2) - b.to(wide).unsqueeze(-3);
   // Points without coordinates are as far apart by all norms.
   return vector_norm(between, a.size(-1) == 0 ? 2 : p, -1).to(a.dtype());

@@ -60,7 +60,9 @@ constexpr int max_ranks = 1 << 20;
 /// each would take itself for the whole job, and write the same checkpoints.
 bool is_within_launched_process(const Launch& launch) {
   const auto size = environment("WORLD_SIZE");
-  return launch.size == 1 && environment("RANK") && size && *size != "1";
+  const bool is_whole =
+      environment("RANK") && environment("MASTER_ADDR") && environment("MASTER_PORT");
+  return launch.size == 1 && is_whole && size && *size != "1";
 }
 
 /// The launcher that speaks of itself in variables.

@@ -24,16 +24,24 @@ cpu_set_t cores_of(pid_t process) {
   return cores;
 }
 
-// OpenMP may have bound the first thread to one of its places: the process may use them all.
-cpu_set_t own_cores() {
-  cpu_set_t cores = cores_of(0);
-  for (const int processor : processors_of_places())
+cpu_set_t set_of(const std::vector<int>& processors) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  for (const int processor : processors)
     if (processor < CPU_SETSIZE) CPU_SET(processor, &cores);
   return cores;
 }
 
+// What the process may use: all places, where OpenMP has bound this thread to one of them.
+cpu_set_t own_cores() {
+  const cpu_set_t cores = cores_of(0);
+  const ThreadPlaces places = thread_places();
+  const cpu_set_t own = set_of(places.own);
+  return !places.own.empty() && CPU_EQUAL(&cores, &own) ? set_of(places.all) : cores;
+}
+
 // Threads that are none of OpenMP's (of communication, loaders, writers) inherit the mask of the
-// one that starts them, and would all stay on its core. OpenMP's own keep their places.
+// one that starts them, and would all stay on its core. OpenMP's others keep their places.
 void widen_to(const cpu_set_t& cores) {
   const cpu_set_t now = cores_of(0);
   if (!CPU_EQUAL(&now, &cores)) sched_setaffinity(0, sizeof cores, &cores);

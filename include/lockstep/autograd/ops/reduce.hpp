@@ -69,9 +69,10 @@ Tensor vector_norm(const Tensor& x, double p, DimIndex auto dim, bool keepdim = 
   return vector_norm(x, p, only(dim), keepdim);
 }
 /// The p-norms of the differences between all points of two sets: the distances [..., P, R]. All
-/// differences are kept for backward, [..., P, R, M], but for p = 2, points not in f64 and more
-/// than 25 in a set: those distances come from products in f64, as |a|^2 + |b|^2 - 2ab; between
-/// equal points they are 0 but for rounding, some 1e-8 |a|, and of infinite coordinates NaN.
+/// differences are kept for backward, [..., P, R, M], but for p = 2, eight or more coordinates not
+/// in f64 and more than 25 points in a set: those distances come from products in f64, as |a|^2 +
+/// |b|^2 - 2ab. What is below some 2e-8 sqrt(M) |a| is 0 there, and infinite coordinates give
+/// NaN.
 /// @param a [..., P, M]. @param b [..., R, M]; leading extents broadcast.
 /// @throws InvalidArgument for shapes that do not fit, and for a negative p.
 Tensor cdist(const Tensor& a, const Tensor& b, double p = 2.0);
