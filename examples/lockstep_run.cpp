@@ -15,6 +15,8 @@
 
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "lockstep_run/agent.hpp"
@@ -89,6 +91,18 @@ std::chrono::seconds stall_report() {
   return std::chrono::seconds(std::max(0, std::atoi(text)));  // ranks refuse what is no number
 }
 
+/// IPv4's, or IPv6's on a host that has no other.
+std::string loopback_address() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int probe = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const bool is_there =
+      probe >= 0 && ::bind(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  if (probe >= 0) ::close(probe);
+  return is_there ? "127.0.0.1" : "::1";
+}
+
 /// What the command line means. @throws InvalidArgument
 run::SupervisorOptions checked_options(CLI::App& app, Options& o) {
   run::SupervisorOptions& s = o.supervisor;
@@ -99,7 +113,7 @@ run::SupervisorOptions checked_options(CLI::App& app, Options& o) {
   if (o.hosts.empty() && app.count("--ranks") == 0)
     refuse("how many ranks? give -n N, or --hosts FILE");
   std::vector<run::Host>& hosts = s.hosts.hosts;
-  hosts = o.hosts.empty() ? std::vector<run::Host>{{"localhost", s.ranks, "127.0.0.1"}}
+  hosts = o.hosts.empty() ? std::vector<run::Host>{{"localhost", s.ranks, loopback_address()}}
                           : run::read_hosts(o.hosts);
   const int slots =
       std::accumulate(hosts.begin(), hosts.end(), 0,
