@@ -108,6 +108,14 @@ TEST(UnusualValues, DistancesOfManyPointsAreThoseOfFew) {
   EXPECT_LT(x.grad().abs().max().item(), 1e3);
 }
 
+TEST(UnusualValues, RunningProductsOfNothingHaveAGradientOfNothing) {
+  for (const std::int64_t dim : {0, 1}) {
+    const Tensor x = ones({3, 0}).set_requires_grad();
+    cumprod(x, dim).sum().backward();
+    EXPECT_EQ(x.grad().shape(), (Shape{3, 0}));
+  }
+}
+
 TEST(UnusualValues, SlopesOfPreluSeeNoInfinityAboveZero) {
   const Tensor x = leaf({infinity, -2.0}), slope = leaf({0.5});
   const std::vector<Tensor> first =

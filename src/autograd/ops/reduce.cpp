@@ -435,10 +435,12 @@ Tensor running_products(const Tensor& x, int dim) {
 Tensor running_products_gradient(const Tensor& x_in, const Tensor& dy, int dim) {
   const std::int64_t length = x_in.shape()[dim];
   const Tensor x = x_in.to(DType::f64);
-  if (length == 0) return x;
-  const Tensor y = scan(ReduceOp::prod, x, dim), size = abs(y);
-  if (can_look_at(y) && amin(size).item() > 0 &&
-      amax(size).item() <= std::numeric_limits<double>::max())
+  if (x.numel() == 0) return x;
+  const Tensor y = scan(ReduceOp::prod, x, dim);
+  const auto is_between = [](const Tensor& size) {
+    return amin(size).item() > 0 && amax(size).item() <= std::numeric_limits<double>::max();
+  };
+  if (can_look_at(y) && is_between(abs(y)))
     return div(scan(ReduceOp::sum, mul(dy.to(DType::f64), y), dim, /*reverse=*/true), x);
   const auto first = [dim](const Tensor& of, std::int64_t n) { return of.narrow(dim, 0, n); };
   const auto last = [&](const Tensor& of, std::int64_t n) { return of.narrow(dim, length - n, n); };

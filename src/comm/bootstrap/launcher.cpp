@@ -142,8 +142,7 @@ std::optional<TcpJob> detect_environment_job(const BootstrapOptions& options) {
   const auto address = environment("MASTER_ADDR");
   LOCKSTEP_CHECK(address, InvalidArgument, "WORLD_SIZE is ", job.size,
                  " but MASTER_ADDR, where rank 0 listens, is not set");
-  // A host may have IPv6 alone.
-  job.address = *address == "127.0.0.1" ? tcp::loopback_address() : *address;
+  job.address = *address;
   return checked(job);
 }
 
