@@ -30,12 +30,12 @@ TEST_F(Run, GivesRanksTheirPlaceAndEndsWithTheirCode) {
 
 TEST_F(Run, MeetsByIPv6OnAHostThatHasNoOther) {
   const std::string alone =
-      "unshare -Urn sh -c 'ip link set lo up && ip addr del 127.0.0.1/8 dev lo && "
+      "unshare -Urn sh -c \"ip link set lo up && ip addr del 127.0.0.1/8 dev lo && "
       "ip -6 addr show dev lo | grep -q ::1 && ";
-  if (run_command(alone + "true'").exit_code != 0)
+  if (run_command(alone + "true\"").exit_code != 0)
     GTEST_SKIP() << "no network with IPv6 alone here";
   const auto result =
-      run_command(alone + command("lockstep_run", "-n 2 -- printenv MASTER_ADDR") + "'");
+      run_command(alone + command("lockstep_run", "-n 2 -- printenv MASTER_ADDR") + "\"");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(occurrences(result.output, "::1\n"), 2u) << result.output;
 }
