@@ -23,8 +23,9 @@ if(LOCKSTEP_CUDA STREQUAL "SIMULATED")
   set(LOCKSTEP_WITH_CUDA ON)
   set(LOCKSTEP_WITH_NCCL ${LOCKSTEP_NCCL})
   set(LOCKSTEP_WITH_SIMGPU ON)
-  # Reports name functions and lines, whatever the build type says of debug information.
-  string(APPEND CMAKE_CXX_FLAGS " -g1 -fno-optimize-sibling-calls")
+  # Reports name functions and lines, whatever the build type says of debug information: compressed, it halves
+  # programs, of which a suite has many.
+  string(APPEND CMAKE_CXX_FLAGS " -g1 -gz -fno-optimize-sibling-calls")
   lockstep_tell_of_nccl()
   return()
 endif()
