@@ -8,6 +8,10 @@
 #include "lockstep/core/dtype.hpp"
 #include "lockstep/core/macros.hpp"
 
+#if defined(__F16C__) && !defined(__CUDACC__)
+#include <immintrin.h>
+#endif
+
 /// @file
 /// Row algorithms are written over a *group* of threads that share a row: one thread on the CPU, a
 /// warp or a block on the GPU. A group offers
@@ -113,6 +117,23 @@ __device__ __forceinline__ PairedElements<count> narrow_pairs(const Pack<float, 
 }
 #endif
 
+#if defined(__F16C__) && !defined(__CUDACC__)
+inline constexpr bool has_half_instructions = !(LOCKSTEP_ALIGNED_PACKS);
+inline void convert_eight(float* to, const Half* from) {
+  _mm256_storeu_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+}
+inline void convert_eight(Half* to, const float* from) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                   _mm256_cvtps_ph(_mm256_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT));
+}
+#else
+inline constexpr bool has_half_instructions = false;
+#endif
+/// Whether a CPU converts elements by eights, by instructions that GCC makes no vectors of.
+template <class A, int count, class T>
+inline constexpr bool converts_eights =
+    has_half_instructions&& count % 8 == 0 && std::is_same_v<T, Half>&& std::is_same_v<A, float>;
+
 /// Reads `count` elements as accumulation type A.
 template <class A, int count, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Pack<A, count> load(const T* from) {
@@ -123,7 +144,9 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Pack<A, count> load(const T* from) {
 #endif
   {
     Pack<A, count> pack;
-    if constexpr (moves_as_vector<T, count>) {
+    if constexpr (converts_eights<A, count, T>) {
+      for (int j = 0; j < count; j += 8) convert_eight(pack.lane + j, from + j);
+    } else if constexpr (moves_as_vector<T, count>) {
       const AlignedVector<T, count> vector = load_vector<count>(from);
       for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(vector.lane[j]);
     } else {
@@ -142,7 +165,9 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void store(T* to, const Pack<A, count>& pack)
         to, std::bit_cast<AlignedVector<T, count>>(narrow_pairs<T, count>(pack)));
   else
 #endif
-      if constexpr (moves_as_vector<T, count>) {
+      if constexpr (converts_eights<A, count, T>) {
+    for (int j = 0; j < count; j += 8) convert_eight(to + j, pack.lane + j);
+  } else if constexpr (moves_as_vector<T, count>) {
     AlignedVector<T, count> vector;
     for (int j = 0; j < count; ++j) vector.lane[j] = static_cast<T>(pack[j]);
     store_vector<count>(to, vector);

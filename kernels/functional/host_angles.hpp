@@ -15,9 +15,10 @@ namespace lockstep::functional::inline LOCKSTEP_ISA {
 namespace math {
 
 /// An angle that needs no call: |x| is at most `limit`. Loops over such can be vectorised.
+template <class T>
 struct SmallAngle {
-  static constexpr float limit = 0x1p17f;
-  float x;
+  static constexpr T limit = 0x1p17f;
+  T x;
 };
 
 namespace detail {
@@ -55,21 +56,21 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float with_sign_flipped_by(float value, std::
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ (sign & 0x80000000u));
 }
 
-LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float sin_host(SmallAngle angle) {
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float sin_host(SmallAngle<float> angle) {
   const float x = ::fabsf(angle.x);  // -0 keeps its sign
   const auto [n, parity] = nearest(x * 0.318309886f);
   return with_sign_flipped_by(sin_of_half_turn(less_quarter_turns(x, 2.0f * n)),
                               (parity << 31) ^ std::bit_cast<std::uint32_t>(angle.x));
 }
 
-LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float cos_host(SmallAngle angle) {
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float cos_host(SmallAngle<float> angle) {
   // -sin(x - pi / 2)
   const auto [n, parity] = nearest(angle.x * 0.318309886f - 0.5f);
   return with_sign_flipped_by(sin_of_half_turn(less_quarter_turns(angle.x, 2.0f * n + 1.0f)),
                               ~parity << 31);
 }
 
-LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float tan_host(SmallAngle angle) {
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float tan_host(SmallAngle<float> angle) {
   const float x = ::fabsf(angle.x);
   const auto [n, parity] = nearest(x * 0.636619772f);
   const float t = less_quarter_turns(x, n);
@@ -88,16 +89,16 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float tan_host(SmallAngle angle) {
 }
 
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE bool is_small(float angle) {
-  return ::fabsf(angle) <= SmallAngle::limit;
+  return ::fabsf(angle) <= SmallAngle<float>::limit;
 }
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float sin_host(float x) {
-  return is_small(x) ? sin_host(SmallAngle{x}) : ::sinf(x);
+  return is_small(x) ? sin_host(SmallAngle<float>{x}) : ::sinf(x);
 }
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float cos_host(float x) {
-  return is_small(x) ? cos_host(SmallAngle{x}) : ::cosf(x);
+  return is_small(x) ? cos_host(SmallAngle<float>{x}) : ::cosf(x);
 }
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float tan_host(float x) {
-  return is_small(x) ? tan_host(SmallAngle{x}) : ::tanf(x);
+  return is_small(x) ? tan_host(SmallAngle<float>{x}) : ::tanf(x);
 }
 
 /// The angle whose tangent is u, for |u| up to tan(pi/8).

@@ -73,7 +73,7 @@ LOCKSTEP_MATH float expm1_host(float x) {
   // 2 (2^(n-1) p + 2^(n-1) - 1/2): the halved scale does not overflow early.
   const float scale = power_of_two(parts.n - 1);
   const float result = 2.0f * (scale * parts.expm1_r + (scale - 0.5f));
-  return parts.n == 0 ? parts.expm1_r : result;
+  return with_sign_of(parts.n == 0 ? parts.expm1_r : result, x);  // of -0 as well
 }
 
 /// x = 2^n (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2), and log(1 + f) - f. For finite x above 0.

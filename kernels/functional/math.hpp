@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "functional/host_angles.hpp"
+#include "functional/host_doubles.hpp"
 #include "functional/host_exponentials.hpp"
 #include "functional/host_power.hpp"
 #include "functional/host_quotients.hpp"
@@ -12,9 +13,10 @@
 #include "lockstep/core/macros.hpp"
 
 /// @file
-/// Elementary functions. In float on the CPU they are own, branch-free code that the compiler
-/// vectorises inside any loop, right to 2.6 ulp, with the usual values at infinity, NaN and
-/// overflow. In double, and on the device, the native functions serve.
+/// Elementary functions. In float on the CPU, and the usual ones in double, they are own,
+/// branch-free code that the compiler vectorises inside any loop, right to 2.6 ulp, with the usual
+/// values at infinity, NaN and overflow. Else in double, and on the device, the native functions
+/// serve.
 ///
 /// Coefficients are minimax fits (Lawson's iteration on Chebyshev nodes) made for these files; the
 /// reductions are those of W. J. Cody and W. Waite, "Software Manual for the Elementary Functions".
@@ -24,24 +26,28 @@ namespace math {
 
 #define LOCKSTEP_MATH LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE
 
-// One line per function: native on the device and in double, own in float on the host.
+// One line per function: native on the device, own on the host in float and, of OWN, in double.
 #if defined(__CUDA_ARCH__)
 #define LOCKSTEP_MATH_FUNCTION(function, own, native)           \
   LOCKSTEP_MATH float function(float x) { return ::native(x); } \
   LOCKSTEP_MATH double function(double x) { return ::function(x); }
+#define LOCKSTEP_OWN_MATH_FUNCTION LOCKSTEP_MATH_FUNCTION
 #else
 #define LOCKSTEP_MATH_FUNCTION(function, own, native)      \
   LOCKSTEP_MATH float function(float x) { return own(x); } \
   LOCKSTEP_MATH double function(double x) { return std::function(x); }
+#define LOCKSTEP_OWN_MATH_FUNCTION(function, own, native)  \
+  LOCKSTEP_MATH float function(float x) { return own(x); } \
+  LOCKSTEP_MATH double function(double x) { return own(x); }
 #endif
-LOCKSTEP_MATH_FUNCTION(exp, detail::exp_host, expf)
-LOCKSTEP_MATH_FUNCTION(expm1, detail::expm1_host, expm1f)
-LOCKSTEP_MATH_FUNCTION(log, detail::log_host, logf)
-LOCKSTEP_MATH_FUNCTION(log1p, detail::log1p_host, log1pf)
-LOCKSTEP_MATH_FUNCTION(tanh, detail::tanh_host, tanhf)
+LOCKSTEP_OWN_MATH_FUNCTION(exp, detail::exp_host, expf)
+LOCKSTEP_OWN_MATH_FUNCTION(expm1, detail::expm1_host, expm1f)
+LOCKSTEP_OWN_MATH_FUNCTION(log, detail::log_host, logf)
+LOCKSTEP_OWN_MATH_FUNCTION(log1p, detail::log1p_host, log1pf)
+LOCKSTEP_OWN_MATH_FUNCTION(tanh, detail::tanh_host, tanhf)
+LOCKSTEP_OWN_MATH_FUNCTION(sin, detail::sin_host, sinf)
+LOCKSTEP_OWN_MATH_FUNCTION(cos, detail::cos_host, cosf)
 LOCKSTEP_MATH_FUNCTION(erf, detail::erf_host, erff)
-LOCKSTEP_MATH_FUNCTION(sin, detail::sin_host, sinf)
-LOCKSTEP_MATH_FUNCTION(cos, detail::cos_host, cosf)
 LOCKSTEP_MATH_FUNCTION(tan, detail::tan_host, tanf)
 LOCKSTEP_MATH_FUNCTION(atan, detail::atan_host, atanf)
 LOCKSTEP_MATH_FUNCTION(asin, detail::asin_host, asinf)
@@ -60,9 +66,17 @@ LOCKSTEP_MATH_FUNCTION(trunc, __builtin_truncf, truncf)
 // To the nearest, halves to even.
 LOCKSTEP_MATH_FUNCTION(nearbyint, __builtin_nearbyintf, nearbyintf)
 #undef LOCKSTEP_MATH_FUNCTION
-LOCKSTEP_MATH float sin(SmallAngle x) { return detail::sin_host(x); }
-LOCKSTEP_MATH float cos(SmallAngle x) { return detail::cos_host(x); }
-LOCKSTEP_MATH float tan(SmallAngle x) { return detail::tan_host(x); }
+#undef LOCKSTEP_OWN_MATH_FUNCTION
+template <class T>
+LOCKSTEP_MATH T sin(SmallAngle<T> x) {
+  return detail::sin_host(x);
+}
+template <class T>
+LOCKSTEP_MATH T cos(SmallAngle<T> x) {
+  return detail::cos_host(x);
+}
+LOCKSTEP_MATH float tan(SmallAngle<float> x) { return detail::tan_host(x); }
+LOCKSTEP_MATH double tan(SmallAngle<double> angle) { return tan(angle.x); }
 
 /// e^x for results that end in 16 bits: on a GPU one product and one instruction, right to 2^-22 of
 /// the result and (2^-23 |x|) more, and 0 below 2^-126.

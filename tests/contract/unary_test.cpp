@@ -197,6 +197,66 @@ INSTANTIATE_TEST_SUITE_P(
     Backends, UnaryContract,
     ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
 
+/// How many of the last places of `right` lie between it and `got`.
+double ulps_between(double got, long double right) {
+  const auto nearest = static_cast<double>(right);
+  if (got == nearest || (std::isnan(got) && std::isnan(nearest))) return 0;
+  const double place = std::nextafter(std::fabs(nearest), INFINITY) - std::fabs(nearest);
+  return static_cast<double>(std::fabs(static_cast<long double>(got) - right)) / place;
+}
+
+class UnaryDoubles : public UnaryContract {};
+
+TEST_P(UnaryDoubles, AreRightToThreeUlp) {
+  const auto check = [&](UnaryOp op, auto right, double low, double high, const Values& others) {
+    SCOPED_TRACE(traits(op).name);
+    auto x = array({4000}).randomize(8, low, high);
+    const auto y = array({4000});
+    Values points = x.get();
+    for (std::size_t i = 0; i < 1000; ++i) points[i] *= std::ldexp(1.0, -static_cast<int>(i));
+    std::copy(others.begin(), others.end(), points.begin() + 2000);
+    x.set(points);
+    run(op, y, x);
+    const Values got = y.get();
+    for (std::size_t i = 0; i < points.size(); ++i)
+      EXPECT_LE(ulps_between(got[i], right(static_cast<long double>(points[i]))), 3.0)
+          << "of " << points[i] << " it is " << got[i];
+    EXPECT_EQ(std::signbit(got[2000]), std::signbit(static_cast<double>(right(points[2000]))));
+  };
+  using Real = long double;
+  check(UnaryOp::exp, [](Real x) { return std::exp(x); }, -745, 709,
+        {-0.0, 709.78, 710, -745.1, -746, 1e308, -1e308, INFINITY, -INFINITY, NAN, 5e-324});
+  check(UnaryOp::expm1, [](Real x) { return std::expm1(x); }, -40, 709,
+        {-0.0, 0.3466, -0.3466, 0.3465, -37, 709.78, 710, INFINITY, -INFINITY, NAN, 5e-324});
+  check(UnaryOp::log, [](Real x) { return std::log(x); }, 0, 4,
+        {-0.0, 1, 0x1p-1022, 5e-324, 1.7e308, 0.70710678, 1.41421356, INFINITY, -1, NAN});
+  check(UnaryOp::log1p, [](Real x) { return std::log1p(x); }, -1, 4,
+        {-0.0, -1, -2, 5e-324, 1.7e308, 1e16, -0x1p-53, 0x1p-53, INFINITY, -INFINITY, NAN});
+  check(UnaryOp::tanh, [](Real x) { return std::tanh(x); }, -4, 4,
+        {-0.0, 19, -19, 20.5, 1e300, 5e-324, INFINITY, -INFINITY, NAN});
+  // The last ones lie next to multiples of pi / 2, where nearly nothing is left, or need a call.
+  const Values angles{-0.0,
+                      5e-324,
+                      1.5707963267948966,
+                      3.141592653589793,
+                      -102943.70807274595,
+                      6.283185307179586,
+                      131072,
+                      131073,
+                      1e22,
+                      -1e300,
+                      INFINITY,
+                      -INFINITY,
+                      NAN};
+  check(
+      UnaryOp::sin, [](Real x) { return std::sin(x); }, -131072, 131072, angles);
+  check(
+      UnaryOp::cos, [](Real x) { return std::cos(x); }, -131072, 131072, angles);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, UnaryDoubles, ::testing::ValuesIn(targets({DType::f64})),
+                         target_name);
+
 class UnaryIntegers : public ContractTest {};
 
 TEST_P(UnaryIntegers, OfferWhatTheContractNames) {

@@ -22,17 +22,17 @@ LOCKSTEP_ALWAYS_INLINE void for_each_part(std::int64_t n, Check is_simple, Body&
     int others = 0;
     for (std::int64_t i = begin; i < end; ++i) others |= !is_simple(i);
     if (others)
-      body(begin, end, [](float operand) { return operand; });
+      body(begin, end, [](auto operand) { return operand; });
     else
-      body(begin, end, [](float operand) { return Simple{operand}; });
+      body(begin, end, [](auto operand) { return Simple{operand}; });
   }
 }
 
-/// The same for functions of one operand: those of angles in float have parts, others are one.
+/// The same for functions of one operand: those of angles have parts, others are one.
 template <bool of_angles, class T, class Body>
 LOCKSTEP_ALWAYS_INLINE void for_each_part_of_angles(const T* x, std::int64_t n, Body&& body) {
-  if constexpr (of_angles && std::is_same_v<T, float>)
-    for_each_part<SmallAngle>(
+  if constexpr (of_angles)
+    for_each_part<SmallAngle<T>>(
         n, [x](std::int64_t i) { return functional::math::detail::is_small(x[i]); }, body);
   else
     body(std::int64_t{0}, n, [](T operand) { return operand; });

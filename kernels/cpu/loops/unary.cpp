@@ -12,7 +12,9 @@ void forward(void* y, const void* x, std::int64_t n, const OpConstants& constant
   const Functor<T> functor(constants);
   T* to = static_cast<T*>(y);
   const T* from = static_cast<const T*>(x);
-  constexpr bool of_angles = requires(SmallAngle angle) { functor.forward(angle); };
+  constexpr bool of_angles = std::is_floating_point_v<T> && requires(SmallAngle<T> angle) {
+    functor.forward(angle);
+  };
   for_each_part_of_angles<of_angles>(from, n,
                                      [&](std::int64_t begin, std::int64_t end, auto operand) {
 #pragma GCC ivdep

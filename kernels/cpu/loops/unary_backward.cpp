@@ -13,7 +13,9 @@ void backward(void* dx, const void* dy, const void* saved, std::int64_t n,
   T* to = static_cast<T*>(dx);
   const T* from = static_cast<const T*>(dy);
   const T* kept = static_cast<const T*>(saved);
-  constexpr bool of_angles = requires(SmallAngle angle) { functor.gradient(T(), angle, T()); };
+  constexpr bool of_angles = std::is_floating_point_v<T> && requires(SmallAngle<T> angle) {
+    functor.gradient(T(), angle, T());
+  };
   for_each_part_of_angles<of_angles>(kept, n,
                                      [&](std::int64_t begin, std::int64_t end, auto operand) {
 #pragma GCC ivdep
