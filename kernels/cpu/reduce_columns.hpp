@@ -52,12 +52,44 @@ class ColumnFold {
   alignas(64) std::array<T, 4 * tile_elements> tile_;
 };
 
+/// Bands of one chunk of rows: each is folded where its results are kept, if they are T that lie
+/// side by side, else in a tile.
+template <class T, class P>
+void reduce_short_columns(const ReducePlan& plan, std::int64_t width) {
+  const std::int64_t inner = plan.kept.inner(), rows = plan.folded.total;
+  const std::int64_t bands = (inner + width - 1) / width;
+  const bool in_place = plan.out.dtype == dtype_of<T> && plan.kept.inner_stride(0) == 1;
+  const std::int64_t grain = std::max<std::int64_t>(1, parallel_grain / (rows * width));
+  parallel_for(plan.kept.total / inner * bands, grain, [&](std::int64_t begin, std::int64_t end) {
+    ColumnFold<T> columns(plan);
+    alignas(64) std::array<T, tile_elements> tile;
+    std::array<P, tile_elements> totals;
+    Cursor cursor;
+    for (std::int64_t task = begin; task < end; ++task) {
+      const std::int64_t at = task % bands * width, n = std::min(width, inner - at);
+      cursor.seek(plan.kept, task / bands * inner + at);
+      T* const partial = in_place ? plan.out.as<T>() + cursor.offset[0] : tile.data();
+      std::fill_n(partial, n, identity<T>(plan.op));
+      columns.fold(partial, cursor.offset[1], n, 0, rows);
+      if (!in_place) {
+        std::copy_n(partial, n, totals.begin());
+        store_results(plan, cursor, totals.data(), n);
+      } else if (plan.op == ReduceOp::mean) {  // T has the number of rows, which are few
+        loops().unary(plan.type, UnaryOp::div_scalar)(partial, partial, n,
+                                                      {.alpha = static_cast<double>(rows)});
+      }
+    }
+  });
+}
+
 /// The innermost dimension is kept: rows are added to each other, band of columns by band, each
 /// band in chunks of rows of fixed size. Partials of a chunk are T, their totals P.
 template <class T, class P>
 void reduce_by_columns(const ReducePlan& plan) {
   const std::int64_t inner = plan.kept.inner(), rows = plan.folded.total;
   const std::int64_t width = std::min(inner, tile_elements);
+  if (rows <= std::max<std::int64_t>(64, chunk_elements / width) && !plan.accumulate)
+    return reduce_short_columns<T, P>(plan, width);
   const std::int64_t bands = (inner + width - 1) / width, outer = plan.kept.total / inner;
   const std::int64_t chunk_rows = std::max<std::int64_t>(64, chunk_elements / width);
   const std::int64_t chunks = (rows + chunk_rows - 1) / chunk_rows;
@@ -88,11 +120,13 @@ void reduce_by_columns(const ReducePlan& plan) {
                  for (std::int64_t band = begin; band < end; ++band) {
                    const std::int64_t at = band % bands * width, n = std::min(width, inner - at);
                    std::fill_n(totals.begin(), n, identity<P>(plan.op));
-                   for (std::int64_t c = 0; c < chunks; ++c)
-                     for (std::int64_t i = 0; i < n; ++i)
-                       totals[static_cast<std::size_t>(i)] =
-                           combine(plan.op, totals[static_cast<std::size_t>(i)],
-                                   static_cast<P>(partial_of(band, c)[i]));
+                   with_op(plan.op, [&](auto op) {
+                     for (std::int64_t c = 0; c < chunks; ++c)
+                       for (std::int64_t i = 0; i < n; ++i)
+                         functional::reduction_combine<op()>(
+                             totals[static_cast<std::size_t>(i)],
+                             static_cast<P>(partial_of(band, c)[i]));
+                   });
                    cursor.seek(plan.kept, band / bands * inner + at);
                    store_results(plan, cursor, totals.data(), n);
                  }

@@ -1,6 +1,10 @@
+#include <algorithm>
+#include <cstdlib>
+
 #include "arguments/reduction.hpp"
 #include "cuda/group.hpp"
 #include "cuda/lines.hpp"
+#include "cuda/scratch.hpp"
 #include "functional/reduction.hpp"
 
 namespace lockstep::cuda_kernels {
@@ -32,34 +36,58 @@ struct Better {
   }
 };
 
-/// The group's best element of a line that comes after `last` in the order.
+/// Some of the elements of a line.
+struct Part {
+  std::int64_t first, end, stride;
+};
+
+/// The group's best element of those that come after `last` in the order.
 template <class Group, class T>
 __device__ Candidate<AccumulateType<T>> best_after(const Group& group, const T* line,
-                                                   std::int64_t length, std::int64_t stride,
+                                                   const Part& part,
                                                    const Candidate<AccumulateType<T>>& last,
                                                    bool largest) {
   using A = AccumulateType<T>;
   Candidate<A> best{A{}, -1};
-  for (std::int64_t i = group.rank(); i < length; i += group.size()) {
-    const Candidate<A> here{convert<A>(line[i * stride]), i};
+  for (std::int64_t i = part.first + group.rank(); i < part.end; i += group.size()) {
+    const Candidate<A> here{convert<A>(line[i * part.stride]), i};
     if (last.index >= 0 && !last.before(here, largest)) continue;
     if (here.before(best, largest)) best = here;
   }
   return group.reduce(best, Better<A>{largest});
 }
 
-template <class T>
+/// blockIdx.y: which part of each line. @param partial [lines, parts], or null if there is one part
+template <class Group, class T>
 __global__ void __launch_bounds__(threads)
-    arg_extreme_kernel(const __grid_constant__ Lines<2> lines, std::int64_t* out, const T* in,
-                       bool largest) {
+    arg_extreme_kernel(const __grid_constant__ Lines<2> lines, std::int64_t* out,
+                       Candidate<AccumulateType<T>>* partial, const T* in, bool largest) {
   using A = AccumulateType<T>;
-  const WarpGroup group;
-  for (std::int64_t i = first_row<WarpGroup>(); i < lines.starts.count;
-       i += row_step<WarpGroup>()) {
+  const Group group;
+  const std::int64_t length = lines.length[1], each = (length + gridDim.y - 1) / gridDim.y;
+  const std::int64_t first = blockIdx.y * each;
+  const Part part{first, first + each < length ? first + each : length, lines.stride[1]};
+  for (std::int64_t i = first_row<Group>(); i < lines.starts.count; i += row_step<Group>()) {
     const auto at = lines.starts.offsets(static_cast<std::uint32_t>(i));
-    const auto best = best_after(group, in + at.of[1], lines.length[1], lines.stride[1],
-                                 Candidate<A>{A{}, -1}, largest);
-    if (group.rank() == 0) out[at.of[0]] = best.index;
+    const auto best = best_after(group, in + at.of[1], part, Candidate<A>{A{}, -1}, largest);
+    if (group.rank() != 0) continue;
+    if (partial)
+      partial[i * gridDim.y + blockIdx.y] = best;
+    else
+      out[at.of[0]] = best.index;
+  }
+}
+
+/// The best of the parts of each line.
+template <class A>
+__global__ void __launch_bounds__(threads)
+    best_part_kernel(const __grid_constant__ Lines<2> lines, std::int64_t* out,
+                     const Candidate<A>* partial, unsigned parts, bool largest) {
+  const Better<A> better{largest};
+  for (std::int64_t i = global_thread(); i < lines.starts.count; i += grid_threads()) {
+    Candidate<A> best = partial[i * parts];
+    for (unsigned part = 1; part < parts; ++part) best = better(best, partial[i * parts + part]);
+    out[lines.starts.offsets(static_cast<std::uint32_t>(i)).of[0]] = best.index;
   }
 }
 
@@ -75,7 +103,7 @@ __global__ void __launch_bounds__(threads)
     const T* const line = in + at.of[2];
     Candidate<A> best{A{}, -1};
     for (std::int64_t j = 0; j < lines.length[0]; ++j) {
-      best = best_after(group, line, lines.length[2], lines.stride[2], best, true);
+      best = best_after(group, line, {0, lines.length[2], lines.stride[2]}, best, true);
       if (group.rank() != 0) continue;
       values[at.of[0] + j * lines.stride[0]] = line[best.index * lines.stride[2]];
       indices[at.of[1] + j * lines.stride[1]] = best.index;
@@ -106,10 +134,22 @@ __global__ void __launch_bounds__(threads)
   for (std::int64_t i = global_thread(); i < lines.starts.count; i += grid_threads()) {
     const auto at = lines.starts.offsets(static_cast<std::uint32_t>(i));
     RunningTotal<T> total = op == ReduceOp::prod ? 1 : 0;
-    for (std::int64_t j = 0; j < lines.length[0]; ++j) {
-      const std::int64_t place = reverse ? lines.length[0] - 1 - j : j;
-      functional::reduction_combine<op>(total, widened(in[at.of[1] + place * lines.stride[1]]));
-      out[at.of[0] + place * lines.stride[0]] = narrowed<T>(total);
+    const std::int64_t length = lines.length[0];
+    constexpr int at_once = 32;  // loads that wait for no store
+    for (std::int64_t first = 0; first < length; first += at_once) {
+      T loaded[at_once];
+      LOCKSTEP_UNROLL
+      for (int k = 0; k < at_once; ++k) {
+        const std::int64_t j = first + k, place = reverse ? length - 1 - j : j;
+        if (j < length) loaded[k] = in[at.of[1] + place * lines.stride[1]];
+      }
+      LOCKSTEP_UNROLL
+      for (int k = 0; k < at_once; ++k) {
+        const std::int64_t j = first + k, place = reverse ? length - 1 - j : j;
+        if (j >= length) continue;
+        functional::reduction_combine<op>(total, widened(loaded[k]));
+        out[at.of[0] + place * lines.stride[0]] = narrowed<T>(total);
+      }
     }
   }
 }
@@ -156,10 +196,14 @@ void scan_by(const kernels::ScanArguments& a, StreamRef stream, const char* name
   const auto lines = lines_along<2>(a.dim, {&a.out, &a.in});
   dispatch_numeric(a.in.dtype, name, [&]<class T>(TypeTag<T>) {
     // From so many lines on a thread each keeps the device busy; below, so short ones are few
-    // steps.
-    constexpr std::int64_t many_lines = 1 << 16, short_line = 64;
+    // steps. A block would load neighbours in a line; where those lie apart, some thousand lines
+    // that lie side by side are better off with a thread each.
+    constexpr std::int64_t many_lines = 1 << 16, some_lines = 1 << 12, short_line = 64;
     const std::int64_t count = lines.starts.count;
-    const bool is_long = count < many_lines && lines.length[0] > short_line;
+    const bool side_by_side =
+        lines.starts.rank > 0 && lines.starts.strides[1][0] == 1 && std::abs(lines.stride[1]) > 8;
+    const bool is_long =
+        count < (side_by_side ? some_lines : many_lines) && lines.length[0] > short_line;
     launch(stream, grid_for(count, is_long ? 1 : threads), threads, 0,
            is_long ? long_scan_kernel<op, T> : scan_kernel<op, T>, lines, a.out.as<T>(),
            a.in.as<T>(), a.reverse);
@@ -172,8 +216,25 @@ void reduction::arg_extreme(const kernels::ArgExtremeArguments& a, StreamRef str
   if (a.out.numel() == 0) return;
   const auto lines = lines_along<2>(a.dim, {&a.out, &a.in});
   dispatch_numeric(a.in.dtype, "arg_extreme", [&]<class T>(TypeTag<T>) {
-    launch(stream, grid_for(std::int64_t{lines.starts.count} * warp_size, threads), threads, 0,
-           arg_extreme_kernel<T>, lines, a.out.as<std::int64_t>(), a.in.as<T>(), a.largest);
+    using A = AccumulateType<T>;
+    const std::int64_t count = lines.starts.count, length = lines.length[1];
+    const auto out = a.out.as<std::int64_t>();
+    if (length <= most_columns_of_warp)
+      return launch(stream, grid_for(count * warp_size, threads), threads, 0,
+                    arg_extreme_kernel<WarpGroup, T>, lines, out,
+                    static_cast<Candidate<A>*>(nullptr), a.in.as<T>(), a.largest);
+    // Few lines, if long, would leave most of the GPU idle.
+    constexpr std::int64_t wanted_blocks = 512, shortest_part = 8192;
+    const auto parts = static_cast<unsigned>(std::clamp<std::int64_t>(
+        length / shortest_part, 1, std::max<std::int64_t>(1, wanted_blocks / count)));
+    const Scratch scratch(parts > 1 ? sizeof(Candidate<A>) * parts * lines.starts.count : 0,
+                          stream);
+    const auto partial = static_cast<Candidate<A>*>(scratch.data());
+    launch(stream, dim3(grid_for(count, 1), parts), dim3(threads), 0,
+           arg_extreme_kernel<BlockGroup, T>, lines, out, partial, a.in.as<T>(), a.largest);
+    if (parts > 1)
+      launch(stream, grid_for(count, threads), threads, 0, best_part_kernel<A>, lines, out,
+             static_cast<const Candidate<A>*>(partial), parts, a.largest);
   });
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "arguments/pooling.hpp"
 #include "cuda/image.hpp"
 
@@ -27,25 +29,41 @@ struct GlobalPool {
   }
 };
 
+/// What the sums of the first window are divided by.
+inline std::int64_t first_divisor(const PoolWindows& windows) {
+  const auto extent = [&](std::size_t d) {
+    return functional::pool_extent(windows.axis[d], 0, windows.count_padding);
+  };
+  return functional::pool_divisor(extent(0), extent(1));
+}
+
+/// Whether there is one window, the image.
+inline bool is_of_image(const PoolWindows& windows) {
+  return std::ranges::all_of(windows.axis, [](const PoolAxis& axis) {
+    const functional::PoolRange window = functional::pool_window(axis, 0);
+    return axis.out == 1 && window.begin == 0 && window.end == axis.in;
+  });
+}
+
+/// Whether the pool is the mean of all pixels, and those are many: more than a thread should add
+/// up.
+inline bool is_mean_of_large_image(const PoolWindows& windows) {
+  constexpr std::int64_t few_pixels = 16;
+  const std::int64_t pixels = windows.axis[0].in * windows.axis[1].in;
+  return pixels > few_pixels && is_of_image(windows) && first_divisor(windows) == pixels;
+}
+
 /// The pool if its one window is the image, and all lies in vectors; else one of no vectors.
 template <class T>
 GlobalPool global_pool(const PoolWindows& windows, const ArrayView& pooled,
                        const ArrayView& image) {
-  const auto covers = [](const PoolAxis& axis) {
-    const functional::PoolRange window = functional::pool_window(axis, 0);
-    return axis.out == 1 && window.begin == 0 && window.end == axis.in;
-  };
-  const auto extent = [&](std::size_t d) {
-    return functional::pool_extent(windows.axis[d], 0, windows.count_padding);
-  };
   const std::int64_t channels = image.shape[1], height = image.shape[2], width = image.shape[3];
   const std::int64_t pixel_stride = width > 1 ? image.strides[3] : image.strides[2];
   const bool in_one_line = height == 1 || image.strides[2] == width * pixel_stride;
   const bool by_channel = image.strides[1] == 1 && pooled.strides[1] == 1 && in_one_line;
   const std::int64_t count = image.shape[0] * channels / lanes_of<T>;
-  if (!covers(windows.axis[0]) || !covers(windows.axis[1]) || !by_channel ||
-      channels % lanes_of<T> != 0 || !is_aligned(image.data) || !is_aligned(pooled.data) ||
-      count == 0 || count > INT32_MAX)
+  if (!is_of_image(windows) || !by_channel || channels % lanes_of<T> != 0 ||
+      !is_aligned(image.data) || !is_aligned(pooled.data) || count == 0 || count > INT32_MAX)
     return {};
   return {.count = static_cast<std::uint32_t>(count),
           .vectors = Divider(static_cast<std::uint32_t>(channels / lanes_of<T>)),
@@ -53,7 +71,7 @@ GlobalPool global_pool(const PoolWindows& windows, const ArrayView& pooled,
           .pixel_stride = pixel_stride,
           .pooled_stride = pooled.strides[0],
           .pixels = height * width,
-          .divisor = functional::pool_divisor(extent(0), extent(1))};
+          .divisor = first_divisor(windows)};
 }
 
 /// Pixels whose vectors a thread loads at once, or writes.

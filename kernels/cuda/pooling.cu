@@ -1,4 +1,5 @@
 #include "arguments/pooling.hpp"
+#include "arguments/reduction.hpp"
 #include "cuda/global_pooling.hpp"
 #include "cuda/image.hpp"
 
@@ -185,6 +186,8 @@ void pooling::average(const kernels::AveragePoolArguments& a, StreamRef stream) 
   dispatch_floating(a.y.dtype, "average_pool", [&]<class T>(TypeTag<T>) {
     const GlobalPool global = global_pool<T>(windows, a.y, a.x);
     if (global_mean(global, a.y.as<T>(), static_cast<const T*>(a.x.as<T>()), stream)) return;
+    if (is_mean_of_large_image(windows))
+      return reduction::reduce({.op = ReduceOp::mean, .out = a.y, .in = a.x}, stream);
     launch_gather<T>(a.y, AveragePool<T>{windows, Image(a.x), a.x.as<T>()}, stream);
   });
 }

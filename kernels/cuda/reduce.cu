@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <bit>
+
 #include "arguments/elementwise.hpp"
 #include "arguments/reduction.hpp"
 #include "cuda/column_sums.hpp"
@@ -13,6 +16,7 @@ namespace {
 constexpr int block_width = 32;
 constexpr int block_height = 8;
 constexpr int block_threads = block_width * block_height;
+constexpr std::uint32_t most_terms_of_warp = 512;  // an output of more takes a block
 
 template <ReduceOp op, class A>
 __device__ A combine(A total, A other) {
@@ -82,6 +86,31 @@ __global__ void __launch_bounds__(block_threads)
     if (threadIdx.x == 0)
       ends.store(at.of[0], static_cast<std::int64_t>(blockIdx.y) * plan.kept.count + output,
                  total.value);
+  }
+}
+
+/// So many threads an output as it has terms, up to a warp: of short rows a block has many.
+template <ReduceOp op, class T, class Out>
+__global__ void __launch_bounds__(block_threads)
+    reduce_short_rows_kernel(const __grid_constant__ ReducePlan plan, Ends<op, T, Out> ends,
+                             std::uint32_t lanes) {
+  using A = AccumulateType<T>;
+  const std::uint32_t lane = threadIdx.x % lanes, terms = plan.reduced.count;
+  const std::uint32_t step = gridDim.x * (block_threads / lanes);
+  for (std::uint32_t base = blockIdx.x * (block_threads / lanes); base < plan.kept.count;
+       base += step) {
+    const std::uint32_t output = base + threadIdx.x / lanes;
+    const bool live = output < plan.kept.count;
+    const auto at = plan.kept.offsets(live ? output : 0);
+    A value{};
+    if (lane < terms) value = ends.term(at.of[1] + plan.reduced.offsets(lane).of[0]);
+    for (std::uint32_t i = lane + lanes; i < terms; i += lanes)
+      value = combine<op>(value, ends.term(at.of[1] + plan.reduced.offsets(i).of[0]));
+    for (std::uint32_t distance = lanes / 2; distance > 0; distance /= 2) {
+      const A other = shuffle_xor(value, static_cast<int>(distance));
+      if (lane < distance && lane + distance < terms) value = combine<op>(value, other);
+    }
+    if (live && lane == 0) ends.store(at.of[0], output, value);
   }
 }
 
@@ -163,8 +192,12 @@ void run(const kernels::ReduceArguments& arguments, StreamRef stream) {
   const auto partial = static_cast<A*>(scratch.data());
   Ends<op, T, Out> ends{arguments.out.as<Out>(), arguments.in.as<T>(), partial,
                         static_cast<A>(plan.reduced.count), arguments.accumulate};
-  const std::uint32_t outputs = plan.kept.count;
-  if (plan.along_rows)
+  const std::uint32_t outputs = plan.kept.count, terms = plan.reduced.count;
+  if (plan.along_rows && terms <= most_terms_of_warp) {
+    const std::uint32_t lanes = std::bit_ceil(std::clamp<std::uint32_t>(terms, 1, warp_size));
+    launch(stream, dim3(grid_for(outputs, static_cast<int>(block_threads / lanes))),
+           dim3(block_threads), 0, reduce_short_rows_kernel<op, T, Out>, plan, ends, lanes);
+  } else if (plan.along_rows)
     launch(stream, dim3(outputs < 65535 ? outputs : 65535, plan.splits), dim3(block_threads), 0,
            reduce_rows_kernel<op, T, Out>, plan, ends);
   else

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/amp/autocast.hpp"
+#include "lockstep/autograd/grad.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/memory/memory_stats.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -201,6 +202,86 @@ TEST_P(OpNumerics, PoolingOfLargeWindowsStaysAccurate) {
   const Tensor image = full({1, 1, 512, 512}, 0.1, in(DType::f32));
   EXPECT_NEAR(adaptive_avg_pool2d(image, 1).item(), 0.1, 1e-7);
   EXPECT_NEAR(avg_pool2d(image, {.kernel = 512}).item(), 0.1, 1e-7);
+}
+
+TEST_P(OpNumerics, PoolingToOnePixelIsTheMeanOfTheImage) {
+  Tensor image = randn({2, 3, 40, 31}, in(DType::f64)).set_requires_grad();
+  const Tensor weight = randn({2, 3, 1, 1}, in(DType::f64));
+  for (const Tensor& pooled :
+       {adaptive_avg_pool2d(image, 1), avg_pool2d(image, {.kernel = {40, 31}}),
+        adaptive_avg_pool2d(image.channels_last(), 1)}) {
+    EXPECT_LT(amax(abs(pooled - mean(image, {2, 3}, true))).item(), 1e-15);
+    image.set_grad({});
+    sum(pooled * weight).backward();
+    EXPECT_LT(amax(abs(image.grad() - weight / (40.0 * 31))).item(), 1e-17);
+  }
+  // Padding counts.
+  const Tensor padded = avg_pool2d(ones({1, 1, 2, 2}, in(DType::f32)), {.kernel = 4, .padding = 1});
+  EXPECT_EQ(padded.item(), 0.25);
+}
+
+TEST_P(OpNumerics, WindowsThatDoNotFitAreRefusedInCeilModeToo) {
+  for (const auto& [extent, kernel, stride] :
+       {std::tuple{1, 3, 2}, {1, 5, 3}, {3, 5, 2}, {2, 5, 2}, {2, 4, 1}, {2, 3, 2}}) {
+    const Tensor image = ones({1, 1, extent, 6}, in(DType::f32));
+    const Pool2dOptions options{
+        .kernel = {kernel, 1}, .stride = {stride, 1}, .padding = 0, .ceil_mode = true};
+    // As without it but where a window that begins within may go beyond.
+    if (extent - kernel + stride - 1 < 0)
+      EXPECT_THROW(avg_pool2d(image, options), InvalidArgument) << extent << ' ' << kernel;
+    else
+      EXPECT_EQ(avg_pool2d(image, options).size(2), 1);
+  }
+}
+
+TEST_P(OpNumerics, BoundsMayCross) {
+  Tensor x = values<float>({-2, 0, 0.5, 1, 3}).set_requires_grad();
+  const Tensor y = clamp(x, 1.0, 0.25);
+  EXPECT_EQ(amin(y).item(), 0.25);
+  EXPECT_EQ(amax(y).item(), 0.25);
+  EXPECT_EQ(amax(clamp(x.detach().to(DType::i64), 3, 1)).item(), 1);
+  EXPECT_EQ(amin(clamp(x.detach().to(DType::i64), 3, 1)).item(), 1);
+  // Nothing passes, also where the gradient is recorded.
+  for (const bool create_graph : {false, true})
+    for (const Tensor& limited : {y, clamp_min(x, infinity), clamp_max(x, -infinity)}) {
+      const Tensor dx = autograd::grad(limited.sum(), {x},
+                                       {.retain_graph = true, .create_graph = create_graph})[0];
+      EXPECT_EQ(amax(abs(dx)).item(), 0.0) << create_graph;
+    }
+  EXPECT_THROW(clamp(x, std::numeric_limits<double>::quiet_NaN(), 1.0), InvalidArgument);
+  EXPECT_THROW(hardtanh(x, 1.0, 0.25), InvalidArgument);
+}
+
+TEST_P(OpNumerics, LossesOfProbabilitiesInHalfPrecisionAreF32) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Tensor logits = randn({4, 5}, in(dtype)).set_requires_grad();
+    const Tensor targets = softmax(randn({4, 5}, in(DType::f32)), 1).to(dtype);
+    const Tensor exact = cross_entropy(logits.to(DType::f64), targets.to(DType::f64));
+    for (const Tensor& weight : {Tensor(), ones({5}, in(dtype))}) {
+      const Tensor loss = cross_entropy(logits, targets, {.weight = weight});
+      EXPECT_EQ(loss.dtype(), DType::f32);
+      EXPECT_NEAR(loss.item(), exact.item(), 1e-6);
+      EXPECT_EQ(autograd::grad(loss, {logits})[0].dtype(), dtype);
+    }
+  }
+}
+
+TEST_P(OpNumerics, ManyEqualExtremesShareTheirGradientInF16) {
+  Tensor x = zeros({70000}, in(DType::f16)).set_requires_grad();
+  amax(x, {0}).backward();
+  EXPECT_NEAR(x.grad()[0].item(), 1.0 / 70000, 1e-7);
+  EXPECT_NEAR(sum(x.grad().to(DType::f64)).item(), 1.0, 0.02);
+}
+
+TEST_P(OpNumerics, TheLargestOfManyAreAsOfFew) {
+  Tensor x = randint(0, 50, {3, 200}, in(DType::i64)).to(DType::f32);
+  x[1].slice(0, 7, 9).fill_(std::numeric_limits<double>::quiet_NaN());
+  const auto [values, places] = topk(x, 100);
+  const auto [few, few_places] = topk(x, 20);
+  const auto [sorted, order] = sort(x.to(cpu), 1, true);
+  EXPECT_TRUE(all(places.to(cpu) == order.slice(1, 0, 100)).item<bool>());
+  EXPECT_TRUE(all(few_places.to(cpu) == order.slice(1, 0, 20)).item<bool>());
+  EXPECT_TRUE(all(nan_to_num(values).to(cpu) == nan_to_num(sorted.slice(1, 0, 100))).item<bool>());
 }
 
 TEST_P(OpNumerics, GatherGradientsOfManyDuplicatesAddUp) {

@@ -79,6 +79,8 @@ TEST_P(ReduceContract, FoldsManyShortRows) {
   check({9, 150}, {1, 9}, {1, 150});
   check({60, 40}, {80, 2}, {60, 1});
   check({2, 30, 70}, {2800, 70, 1}, {2, 30, 1});
+  for (const std::int64_t terms : {1, 2, 3, 5, 17, 32, 33, 100, 512, 513})
+    check({40, terms}, {terms, 1}, {40, 1});
 }
 
 // On a GPU by wide loads: a warp, a block and several blocks down each column, and rows that lie
@@ -205,7 +207,7 @@ TEST_P(ReduceContract, MultipliesAlong) {
 
 TEST_P(ReduceContract, LongLinesAreAsShortOnes) {
   // Vectors, rests of them and pieces; equal elements, zeros of both signs and NaN.
-  for (const std::int64_t length : {3, 15, 16, 63, 64, 65, 129, 1024, 1030, 2500}) {
+  for (const std::int64_t length : {3, 15, 16, 63, 64, 65, 129, 1024, 1030, 2500, 20000}) {
     const auto size = static_cast<std::size_t>(length);
     Values x(size);
     for (std::size_t i = 0; i < size; ++i) x[i] = static_cast<double>((i * 37 + 11) % 29) - 40;

@@ -39,7 +39,10 @@ Tensor logsigmoid(const Tensor& x) {
   return -softplus(-call[0].to(statistics_dtype(x.dtype()))).to(x.dtype());
 }
 
-Tensor hardtanh(const Tensor& x, double low, double high) { return clamp(x, low, high); }
+Tensor hardtanh(const Tensor& x, double low, double high) {
+  LOCKSTEP_CHECK(low <= high, InvalidArgument, "hardtanh: low ", low, " is above high ", high);
+  return clamp(x, low, high);
+}
 
 Tensor relu6(const Tensor& x) { return clamp(x, 0, 6); }
 

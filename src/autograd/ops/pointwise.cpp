@@ -223,8 +223,9 @@ Tensor prelu(const Tensor& x, const Tensor& slopes) {
   return binary(BinaryOp::prelu, x, slopes.reshape(along));
 }
 Tensor clamp(const Tensor& x, Scalar low, Scalar high) {
-  LOCKSTEP_CHECK(low.to_double() <= high.to_double(), InvalidArgument, "clamp: low ",
-                 low.to_double(), " is above high ", high.to_double());
+  LOCKSTEP_CHECK(!std::isnan(low.to_double()) && !std::isnan(high.to_double()), InvalidArgument,
+                 "clamp: a bound is not a number: low ", low.to_double(), ", high ",
+                 high.to_double());
   check_whole("clamp", x.dtype(), low);
   check_whole("clamp", x.dtype(), high);
   // Past its range an integer dtype has no element to limit, or none to give. All ranges hold 0.

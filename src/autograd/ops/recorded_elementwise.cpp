@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "autograd/ops/common.hpp"
@@ -84,8 +85,9 @@ Tensor wide_gradient(UnaryOp op, const Tensor& dy, const Tensor& x, const Tensor
     case UnaryOp::leaky_relu: return where(x > 0.0, dy, alpha * dy);
     case UnaryOp::clamp: {
       const Tensor everywhere = ones({}, {DType::boolean, x.device()});
-      return kept(dy, logical_and(std::isinf(alpha) ? everywhere : x > alpha,
-                                  std::isinf(beta) ? everywhere : x < beta));
+      constexpr double infinity = std::numeric_limits<double>::infinity();
+      return kept(dy, logical_and(alpha == -infinity ? everywhere : x > alpha,
+                                  beta == infinity ? everywhere : x < beta));
     }
     case UnaryOp::pow_scalar:
       return alpha == 0.0 ? nothing_of(dy) : dy * alpha * pow(x, alpha - 1.0);

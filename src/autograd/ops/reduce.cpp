@@ -128,9 +128,12 @@ Tensor extreme(ReduceOp op, const OpDescriptor& descriptor, const Tensor& x_in, 
   return record_finished(call, y, dims, keepdim,
                          [x = SavedTensor(x), y = SavedTensor::of_result(y)](
                              const Tensor& dy, InputGradients& inputs) {
-                           const Tensor hit =
-                               eq(x.get(), y.get().expand(x.get().shape())).to(dy.dtype());
-                           inputs.set(0, mul(hit, div(dy, sum_to(hit, dy.shape()))));
+                           // In 16 bits many equal ones have no number.
+                           const Tensor hit = eq(x.get(), y.get().expand(x.get().shape()));
+                           const Tensor count =
+                               sum_to(hit.to(statistics_dtype(dy.dtype())), dy.shape());
+                           const Tensor each = div(dy.to(count.dtype()), count).to(dy.dtype());
+                           inputs.set(0, mul(hit.to(dy.dtype()), each));
                          });
 }
 

@@ -135,9 +135,11 @@ RowLosses row_losses(const Tensor& logits_in, const Tensor& targets_in,
   return {recorded, row_weight};
 }
 
-/// Targets given as probabilities.
-Tensor soft_cross_entropy(const Tensor& logits, const Tensor& targets,
+/// Targets given as probabilities. @return f32 for 16 bits
+Tensor soft_cross_entropy(const Tensor& logits_in, const Tensor& targets_in,
                           const CrossEntropyOptions& options) {
+  const DType wide = statistics_dtype(logits_in.dtype());
+  const Tensor logits = logits_in.to(wide), targets = targets_in.to(wide);
   const std::int64_t class_dim = logits.dim() == 1 ? 0 : 1;
   const double classes = static_cast<double>(logits.size(class_dim));
   const double smoothing = options.label_smoothing;
@@ -145,7 +147,7 @@ Tensor soft_cross_entropy(const Tensor& logits, const Tensor& targets,
   if (options.weight.defined()) {
     Shape along = Dims::filled(logits.dim(), 1);
     along[static_cast<int>(class_dim)] = options.weight.numel();
-    share = share * options.weight.reshape(along);
+    share = share * options.weight.to(wide).reshape(along);
   }
   const Tensor losses = neg(sum(share * log_softmax(logits, class_dim), {class_dim}));
   if (options.reduction == Reduction::none) return losses;

@@ -1,5 +1,7 @@
 #include "lockstep/autograd/ops/sort.hpp"
 
+#include <algorithm>
+
 #include "autograd/ops/common.hpp"
 #include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
@@ -83,11 +85,15 @@ std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim
   LOCKSTEP_CHECK(k >= 0 && k <= x.shape()[d], InvalidArgument, call.name(), ": k = ", k,
                  " is outside [0, ", x.shape()[d], "], the dimension's extent");
   Tensor positions;
-  if (largest) {
+  // A GPU goes through the line for each of the k, and a CPU keeps them in order as it goes: of
+  // many a sort is faster.
+  const std::int64_t most =
+      x.device().is_cpu() ? std::max<std::int64_t>(64, x.shape()[d] / 64) : 32;
+  if (largest && k <= most) {
     const Tensor rows = x.detach().transpose(d, -1).contiguous();
     positions = largest_positions(rows, k).transpose(d, -1).contiguous();
   } else {
-    positions = argsort(x, d).narrow(d, 0, k);
+    positions = argsort(x, d, largest).narrow(d, 0, k);
   }
   return {gather(x, d, positions), positions};
 }

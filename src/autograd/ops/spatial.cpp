@@ -27,11 +27,12 @@ std::int64_t pooled_extent(std::int64_t in, std::int64_t kernel, std::int64_t st
       ": kernel and stride must be positive, and extents of images, padding at most half "
       "the kernel");
   const std::int64_t room = in + 2 * padding - kernel;
-  LOCKSTEP_CHECK(room >= 0 || ceil_mode, InvalidArgument, "pooling: a window of ", kernel,
-                 " does not fit an extent of ", in, " with padding ", padding);
-  std::int64_t out = (room + (ceil_mode ? stride - 1 : 0)) / stride + 1;
+  const std::int64_t last = room + (ceil_mode ? stride - 1 : 0);  // where a window may start
+  std::int64_t out = last < 0 ? 0 : last / stride + 1;
   // The last window must start inside the image or its left padding.
   if (ceil_mode && (out - 1) * stride >= in + padding) --out;
+  LOCKSTEP_CHECK(out > 0, InvalidArgument, "pooling: a window of ", kernel,
+                 " does not fit an extent of ", in, " with padding ", padding);
   return out;
 }
 

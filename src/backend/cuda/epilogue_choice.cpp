@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "core/environment_switch.hpp"
+#include "lockstep/core/thread_kept.hpp"
 #include "runtime/cuda/check.hpp"
 
 namespace lockstep::cuda_kernels {
@@ -17,7 +18,8 @@ bool choice_of(const char* name, int device) {
   return major >= 9;
 }
 
-bool known_choice(Choices& choices, const char* name, int device) {
+bool known_choice(detail::KeptByThread<Choices>& kept, const char* name, int device) {
+  Choices& choices = kept.get();
   if (const auto known = choices.find(device); known != choices.end()) return known->second;
   return choices[device] = choice_of(name, device);
 }
@@ -25,12 +27,12 @@ bool known_choice(Choices& choices, const char* name, int device) {
 }  // namespace
 
 bool fuses_gelu(int device) {
-  thread_local Choices choices;
+  thread_local detail::KeptByThread<Choices> choices;
   return known_choice(choices, "LOCKSTEP_FUSED_GELU", device);
 }
 
 bool fuses_bias_gradient(int device) {
-  thread_local Choices choices;
+  thread_local detail::KeptByThread<Choices> choices;
   return known_choice(choices, "LOCKSTEP_FUSED_BIAS_GRADIENT", device);
 }
 

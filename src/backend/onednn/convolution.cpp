@@ -8,6 +8,7 @@
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/joined_images.hpp"
 #include "backend/onednn/library.hpp"
+#include "backend/onednn/plane_products.hpp"
 #include "cpu/scratch.hpp"
 
 namespace lockstep::backend {
@@ -100,6 +101,7 @@ void forward(const kernels::ConvolutionArguments& a, StreamRef stream) {
                                    .epilogue = a.bias ? Epilogue::bias : Epilogue::none,
                                    .bias = a.bias},
                                   stream);
+  if (is_plane_product(call)) return plane_forward(a, stream);
   if (const auto wide = joined(call))
     return wide.forward({call.y, call.x, call.weight, a.bias, a.geometry}, stream);
   direct_forward(a, stream);
@@ -140,6 +142,7 @@ void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef
                                    .b = matrix(a.weight),
                                    .beta = a.accumulate ? 1.0 : 0.0},
                                   stream);
+  if (is_plane_product(call)) return plane_backward_data(a, stream);
   if (a.accumulate) return add_data_gradient(a, backward_data);
   if (const auto wide = joined(call))
     return wide.backward_data({call.x, call.y, call.weight, a.geometry}, stream);
@@ -165,6 +168,7 @@ void backward_weight(const kernels::ConvolutionWeightGradientArguments& a, Strea
                                    .b = matrix(a.x),
                                    .beta = a.accumulate ? 1.0 : 0.0},
                                   stream);
+  if (is_plane_product(call)) return plane_backward_weight(a, stream);
   if (const auto wide = joined(call))
     return wide.backward_weight({call.weight, call.y, call.x, a.geometry, a.accumulate}, stream);
   direct_backward_weight(a, stream);

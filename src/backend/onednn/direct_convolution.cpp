@@ -2,6 +2,7 @@
 
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/library.hpp"
+#include "lockstep/core/thread_kept.hpp"
 
 namespace lockstep::backend {
 namespace {
@@ -172,9 +173,9 @@ Plan backward_weight_plan(const ConvolutionCall& call) {
 /// The plan of a call, or null where the `cpu` backend has to run it.
 template <class Make>
 Plan* find_plan(ConvolutionCall& call, std::int64_t operation, Make&& make) {
-  static thread_local dnn::PrimitiveCache<Plan> cache;
+  static thread_local detail::KeptByThread<dnn::PrimitiveCache<Plan>> cache;
   if (!call.normalise()) return nullptr;
-  Plan& plan = cache.get(call.key(operation), [&] { return make(call); });
+  Plan& plan = cache.get().get(call.key(operation), [&] { return make(call); });
   return plan.runnable ? &plan : nullptr;
 }
 

@@ -14,6 +14,7 @@
 #include "cpu/small_gemm.hpp"
 #include "cpu/tile_gemm.hpp"
 #include "lockstep/core/parallel.hpp"
+#include "lockstep/core/thread_kept.hpp"
 
 namespace lockstep::backend {
 namespace {
@@ -191,8 +192,8 @@ bool multiply(GemmArguments call) {
   key.add(call.out);
   key.add(call.bias);
   key.add(std::bit_cast<std::int64_t>(call.beta));
-  static thread_local dnn::PrimitiveCache<Matmul> cache;
-  Matmul& matmul = cache.get(key, [&] { return Matmul(call); });
+  static thread_local detail::KeptByThread<dnn::PrimitiveCache<Matmul>> cache;
+  Matmul& matmul = cache.get().get(key, [&] { return Matmul(call); });
   if (!matmul) return false;
   matmul.run(call);
   return true;

@@ -6,6 +6,7 @@
 
 #include "cpu/library_isa.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/thread_kept.hpp"
 #include "lockstep/observe/log.hpp"
 
 namespace lockstep::backend::dnn {
@@ -44,17 +45,18 @@ void limit_instructions() {
 }  // namespace
 
 const dnnl::engine& engine() {
-  static const dnnl::engine instance = checked("dnnl_engine_create", [] {
+  // Never destroyed: destructors of static objects may compute.
+  static const dnnl::engine& instance = *new dnnl::engine(checked("dnnl_engine_create", [] {
     limit_instructions();
     return dnnl::engine(dnnl::engine::kind::cpu, 0);
-  });
+  }));
   return instance;
 }
 
 const dnnl::stream& stream() {
-  static thread_local const dnnl::stream instance =
-      checked("dnnl_stream_create", [] { return dnnl::stream(engine()); });
-  return instance;
+  static thread_local detail::KeptByThread<dnnl::stream> instance;
+  return instance.get(
+      [] { return checked("dnnl_stream_create", [] { return dnnl::stream(engine()); }); });
 }
 
 dnnl::memory::data_type data_type(DType dtype) {

@@ -115,9 +115,9 @@ Tensor leaky_relu(const Tensor& x, double slope = 0.01);
 /// x above 0, else slope * x, with learned slopes (He et al. 2015).
 /// @param slopes one element, or one for each channel of x [N, C, ...].
 Tensor prelu(const Tensor& x, const Tensor& slopes);
-/// x limited to [low, high]; gradient 0 outside and at the bounds. Bounds count by value: one that
-/// an integer dtype cannot hold limits nothing. @throws InvalidArgument if all elements would have
-/// to become it.
+/// x limited to [low, high]; gradient 0 outside and at the bounds. Where low is above high, all
+/// elements become high. Bounds count by value: one that an integer dtype cannot hold limits
+/// nothing. @throws InvalidArgument if all elements would have to become it, and for NaN.
 Tensor clamp(const Tensor& x, Scalar low, Scalar high);
 /// x, or `low` where that is not smaller; gradient 0 there.
 Tensor clamp_min(const Tensor& x, Scalar low);
