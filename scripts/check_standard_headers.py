@@ -47,6 +47,7 @@ NAMES = {
     "memory": "addressof enable_shared_from_this make_shared make_unique shared_ptr unique_ptr weak_ptr",
     "mutex": "call_once lock_guard mutex once_flag unique_lock",
     "numeric": "accumulate",
+    "new": "bad_alloc",
     "optional": "make_optional nullopt nullopt_t optional",
     "ostream": "ostream",
     "set": "set",

@@ -175,6 +175,7 @@ void RunFolder::lock(int seconds) {
                    "file systems keep locks for some minutes");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
+  kept_.keep(lock_.get());
   const std::string before = read_lock(path);
   const std::uint64_t last = generation_in(before);
   generation_ = (last > 0 ? last : last_generation(folder_)) + 1;

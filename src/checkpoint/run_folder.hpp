@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "io/file_descriptor.hpp"
+#include "io/kept_from_forks.hpp"
 #include "lockstep/checkpoint/folder.hpp"
 
 /// @file
@@ -81,6 +82,7 @@ class RunFolder {
   std::filesystem::path folder_, saving_;
   std::vector<std::filesystem::path> left_;
   io::FileDescriptor lock_;
+  io::KeptFromForks kept_;
   std::string token_, own_;  // what the lock says while it is this one's
   std::uint64_t generation_ = 0, saves_ = 0;
 };

@@ -49,7 +49,8 @@ std::string describe_difference(std::span<const std::string> names) {
       "ranks do not save the same states: ", text,
       has_values
           ? "; each writes a part of what all have alike: keep what a rank has of its own in "
-            "a ValueState with load_on_new_rank, add what is wrapped with its wrapper "
+            "a ValueState with load_on_new_rank or, tensors, as state_of_each_rank has them, add "
+            "what is wrapped with its wrapper "
             "(add(\"model\", ddp), add(\"optimizer\", optimizer, ddp)), or bring all ranks to the "
             "same values before"
       : has_parts
@@ -80,11 +81,12 @@ void SameStates::check(comm::Communicator& group, const Registry& registry) {
 const SharedStates& SameStates::answer(comm::Communicator& group, bool has_more) {
   if (answer_) return *answer_;
   const Compared compared = compare(group, names_, has_more, finding_.number(), label_);
-  SharedStates all{
-      .has_more = compared.any, .finding = Finding(compared.largest), .difference = {}};
+  // Kept before anything else can fail: the ranks compare once.
+  SharedStates& all = answer_.emplace(SharedStates{
+      .has_more = compared.any, .finding = Finding(compared.largest), .difference = {}});
   if (!compared.is_same)
     all.difference = describe_difference(comm::all_gather_bytes(group, names_, label_));
-  return answer_.emplace(std::move(all));
+  return all;
 }
 
 }  // namespace lockstep::checkpoint

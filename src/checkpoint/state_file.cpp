@@ -92,8 +92,8 @@ void check_texts(const NamedValues& values) {
     } catch (const json::type_error&) {
       LOCKSTEP_THROW(
           InvalidArgument, "state ", name,
-          " has a text that is not UTF-8; keep bytes in a tensor of u8, which all ranks must have "
-          "alike, or write them as hexadecimal digits");
+          " has a text that is not UTF-8; keep bytes in a tensor of u8, alike on all ranks or of "
+          "each rank its own (state_of_each_rank), or write them as hexadecimal digits");
     }
 }
 

@@ -176,6 +176,13 @@ std::string describe_difference(const Signature& one, const Signature& other) {
     text = detail::concat("; the difference: \"", words, "\" and \"", others, '"');
   Signature unlabelled = one;
   unlabelled.label_hash = 0;
+  Signature resized = unlabelled;
+  resized.count = other.count;
+  if (one.kind == OperationKind::all_gather && one.count != other.count &&
+      resized.agrees_with(other))
+    return text +
+           "; ranks gather equally many elements: where batches differ in size, drop the "
+           "last one (drop_last), or pad them to the largest and mask what was added";
   return text + (unlabelled.agrees_with(other)
                      ? "; labels, which tell what led to a call, must be the same on all ranks"
                      : "; all ranks must make the same calls in the same order");

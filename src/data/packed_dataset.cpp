@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "data/signature.hpp"
+#include "data/token_file.hpp"
 #include "lockstep/io/mapped_file.hpp"
 #include "lockstep/tensor/factories.hpp"
 
@@ -58,14 +59,12 @@ PackedDataset::PackedDataset(Text text, Options options)
                  options.context, " and end_of_text ", options.end_of_text,
                  "; at least 1 token and a token of 0 or more are needed");
   index_ = std::make_shared<const Index>(
-      pack(text_.width == 1 ? cut<std::uint8_t>() : cut<std::uint16_t>()));
+      pack(with_token_of(text_.width, [&]<class Token>(Token) { return cut<Token>(); })));
 }
 
 PackedDataset PackedDataset::from_token_file(const std::filesystem::path& path, Options options) {
-  const auto file = std::make_shared<const io::MappedFile>(path);
-  LOCKSTEP_CHECK(file->bytes().size() % 2 == 0, CorruptData, path.string(), ": ",
-                 file->bytes().size(), " bytes are no whole number of 16-bit tokens");
-  return PackedDataset({file, file->bytes(), 2, path.string()}, options);
+  const auto file = map_tokens(path, options.token_bytes, options.end_of_text);
+  return PackedDataset({file, file->bytes(), options.token_bytes, path.string()}, options);
 }
 
 PackedDataset PackedDataset::from_text(std::string text, Options options) {
@@ -160,10 +159,7 @@ PackedBatch PackedDataset::fetch(std::span<const std::int64_t> indices) const {
   const TensorOptions options{.dtype = DType::i64};
   PackedBatch batch{empty(shape, options), empty(shape, options), empty(shape, options),
                     empty(shape, options)};
-  if (text_.width == 1)
-    fill<std::uint8_t>(indices, batch);
-  else
-    fill<std::uint16_t>(indices, batch);
+  with_token_of(text_.width, [&]<class Token>(Token) { fill<Token>(indices, batch); });
   return batch;
 }
 

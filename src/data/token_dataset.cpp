@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "data/signature.hpp"
+#include "data/token_file.hpp"
 #include "lockstep/io/mapped_file.hpp"
 #include "lockstep/tensor/factories.hpp"
 
@@ -56,10 +57,8 @@ TokenDataset TokenDataset::from_text(std::string text, Options options) {
 }
 
 TokenDataset TokenDataset::from_token_file(const std::filesystem::path& path, Options options) {
-  const auto file = std::make_shared<const io::MappedFile>(path);
-  LOCKSTEP_CHECK(file->bytes().size() % 2 == 0, CorruptData, path.string(), ": ",
-                 file->bytes().size(), " bytes are no whole number of 16-bit tokens");
-  return TokenDataset({file, file->bytes(), 2, path.string()}, options);
+  const auto file = map_tokens(path, options.token_bytes, options.vocabulary - 1);
+  return TokenDataset({file, file->bytes(), options.token_bytes, path.string()}, options);
 }
 
 std::int64_t TokenDataset::size() const {
@@ -110,10 +109,7 @@ void TokenDataset::fill(std::span<const std::int64_t> indices, TokenBatch& batch
 TokenBatch TokenDataset::fetch(std::span<const std::int64_t> indices) const {
   const Shape shape{static_cast<std::int64_t>(indices.size()), options_.context};
   TokenBatch batch{empty(shape, {.dtype = DType::i64}), empty(shape, {.dtype = DType::i64})};
-  if (run_.width == 1)
-    fill<std::uint8_t>(indices, batch);
-  else
-    fill<std::uint16_t>(indices, batch);
+  with_token_of(run_.width, [&]<class Token>(Token) { fill<Token>(indices, batch); });
   return batch;
 }
 

@@ -1,9 +1,12 @@
 #include "lockstep/nn/init.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "functional/uniform_bound.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/ops/matmul.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/tensor/factories.hpp"
 
@@ -25,6 +28,41 @@ double xavier_deviation(const Tensor& weight, double gain) {
   const Fans fans = fans_of(weight);
   const auto both = static_cast<double>(fans.in + fans.out);
   return both > 0 ? gain * std::sqrt(2.0 / both) : 0.0;
+}
+
+/// Makes some rows of a matrix orthonormal, in place, one after the other.
+void orthonormalise(Tensor& rows) {
+  const std::int64_t count = rows.size(0), length = rows.size(1);
+  double* const first = rows.data<double>();
+  const auto product = [&](const double* a, const double* b) {
+    return std::inner_product(a, a + length, b, 0.0);
+  };
+  for (std::int64_t i = 0; i < count; ++i) {
+    double* const row = first + i * length;
+    for (std::int64_t k = 0; k < i; ++k) {
+      const double* const before = first + k * length;
+      const double along = product(row, before);
+      for (std::int64_t j = 0; j < length; ++j) row[j] -= along * before[j];
+    }
+    const double norm = std::sqrt(product(row, row));
+    for (std::int64_t j = 0; j < length; ++j) row[j] /= norm;
+  }
+}
+
+/// Random orthonormal rows, no more than they have elements: those of normal ones, by Gram and
+/// Schmidt, block by block and each twice, so that rounding leaves nothing of the rows before.
+Tensor orthonormal_rows(std::int64_t count, std::int64_t length, Generator& generator) {
+  constexpr std::int64_t block_rows = 32;
+  const Tensor all = randn({count, length}, {.dtype = DType::f64}, generator);
+  for (std::int64_t begin = 0; begin < count; begin += block_rows) {
+    const Tensor before = all.slice(0, 0, begin);
+    Tensor block = all.slice(0, begin, std::min(count, begin + block_rows));
+    for (int pass = 0; pass < 2; ++pass) {
+      if (begin > 0) block.sub_(matmul(matmul(block, before.transpose(0, 1)), before));
+      orthonormalise(block);
+    }
+  }
+  return all;
 }
 
 /// Uniform with mean 0 and the given standard deviation.
@@ -54,6 +92,17 @@ Tensor normal_(Tensor tensor, double mean, double deviation, Generator& generato
   const NoGradGuard no_recording;
   const Tensor drawn = randn(tensor.shape(), draw_options(tensor), generator);
   return tensor.copy_(affine(drawn, deviation, mean));
+}
+
+Tensor orthogonal_(Tensor tensor, double gain, Generator& generator) {
+  LOCKSTEP_CHECK(tensor.dim() >= 2, InvalidArgument, "orthogonal_: a tensor of shape ",
+                 tensor.shape(), "; it needs two dimensions or more");
+  const NoGradGuard no_recording;
+  if (tensor.numel() == 0) return tensor;
+  const std::int64_t rows = tensor.size(0), columns = tensor.numel() / rows;
+  const Tensor made = orthonormal_rows(std::min(rows, columns), std::max(rows, columns), generator);
+  const Tensor matrix = rows <= columns ? made : made.transpose(0, 1).contiguous();
+  return tensor.copy_((matrix * gain).reshape(tensor.shape()).to(tensor.device()));
 }
 
 Tensor constant_(Tensor tensor, double value) {

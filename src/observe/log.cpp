@@ -107,11 +107,20 @@ void write_log(LogLevel level, std::string_view message) {
   Target& to = target();
   std::shared_ptr<const Sink> sink;  // goes behind the lock
   const auto lock = lock_of(to);
-  std::string line = to.prefix;
-  line += level_names[static_cast<std::size_t>(level)];
-  line += ": ";
-  line += message;
-  line += '\n';
+  const std::string_view name = level_names[static_cast<std::size_t>(level)];
+  std::string line;
+  try {
+    line = to.prefix;
+    line += name;
+    line += ": ";
+    line += message;
+    line += '\n';
+  } catch (const std::bad_alloc&) {  // to standard error, in pieces
+    for (const std::string_view piece : {std::string_view(to.prefix), name, std::string_view(": "),
+                                         message, std::string_view("\n")})
+      write_all(piece);
+    return;
+  }
   // What a sink logs itself would wait for it for ever, and goes past it.
   if (!to.sink || is_in_sink) return write_all(line);
   sink = to.sink;  // it may set another one

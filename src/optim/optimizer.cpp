@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
+#include <map>
+#include <set>
 #include <string>
+#include <string_view>
 #include <typeinfo>
 #include <utility>
 
@@ -30,13 +34,38 @@ bool can_share_a_call(const ParameterState& a, const ParameterState& b) {
          a.parameter.device() == b.parameter.device();
 }
 
-bool share_memory(const Tensor& a, const Tensor& b) {
-  if (a.is_same(b)) return true;
-  if (a.numel() == 0 || b.numel() == 0) return false;
-  const auto* const first = static_cast<const char*>(a.data_ptr());
-  const auto* const second = static_cast<const char*>(b.data_ptr());
-  return a.device() == b.device() && first < second + b.nbytes() && second < first + a.nbytes();
-}
+/// Names and memory of parameters, no two of which share either.
+class KnownParameters {
+ public:
+  /// The state that a parameter shares memory with, or is.
+  const ParameterState* sharing(const Tensor& parameter) const {
+    if (parameter.numel() == 0) {
+      const auto same = std::ranges::find_if(
+          empty_, [&](const ParameterState* each) { return each->parameter.is_same(parameter); });
+      return same == empty_.end() ? nullptr : *same;
+    }
+    const auto* const begin = static_cast<const char*>(parameter.data_ptr());
+    const auto next = by_place_.lower_bound(begin);
+    if (next != by_place_.end() && next->first < begin + parameter.nbytes()) return next->second;
+    if (next == by_place_.begin()) return nullptr;
+    const auto& [place, before] = *std::prev(next);
+    return begin < place + before->parameter.nbytes() ? before : nullptr;
+  }
+  bool has(const std::string& name) const { return names_.contains(name); }
+  void add(const ParameterState& state) {
+    const Tensor& parameter = state.parameter;
+    if (!state.name.empty()) names_.insert(state.name);
+    if (parameter.numel() == 0)
+      empty_.push_back(&state);
+    else
+      by_place_.emplace(static_cast<const char*>(parameter.data_ptr()), &state);
+  }
+
+ private:
+  std::set<std::string_view> names_;
+  std::map<const char*, const ParameterState*, std::less<>> by_place_;  // no two devices share one
+  std::vector<const ParameterState*> empty_;
+};
 
 void check_can_change(const Tensor& parameter) {
   LOCKSTEP_CHECK(parameter.is_leaf(), InvalidArgument,
@@ -71,27 +100,30 @@ Tensor reconciled(const Tensor& master, const Tensor& parameter) {
 void Optimizer::add_group(const ParameterList& parameters, double lr) {
   refuse_in_captured_step("a parameter group is added", "add it between steps");
   std::vector<ParameterState> states = states_;
+  states.reserve(states.size() + parameters.entries().size());  // they stay in their places
+  KnownParameters known;
+  for (const ParameterState& each : states) known.add(each);
   for (const auto& [name, parameter] : parameters.entries()) {
     check_can_change(parameter);
     LOCKSTEP_CHECK(autograd::share_of(parameter) != autograd::GradientShare::none, InvalidArgument,
                    "an optimizer was given a parameter of shape ", parameter.shape(), " ", name,
                    ", whose gradient is shared out over ranks; give it the parameters of the "
                    "DistributedDataParallel, not of the module");
-    for (const ParameterState& other : states) {
-      LOCKSTEP_CHECK(!share_memory(other.parameter, parameter), InvalidArgument,
-                     "a parameter of shape ", parameter.shape(), name.empty() ? "" : ", ", name,
-                     ", was given twice, or shares memory with another, in groups ", other.group,
-                     " and ", group_count());
-      LOCKSTEP_CHECK(name.empty() || name != other.name, InvalidArgument,
-                     "an optimizer was given two parameters of the name \"", name,
-                     "\"; named_parameters(prefix) tells several modules' apart");
-    }
+    const ParameterState* const other = known.sharing(parameter);
+    LOCKSTEP_CHECK(!other, InvalidArgument, "a parameter of shape ", parameter.shape(),
+                   name.empty() ? "" : ", ", name,
+                   ", was given twice, or shares memory with another, in groups ", other->group,
+                   " and ", group_count());
+    LOCKSTEP_CHECK(!known.has(name), InvalidArgument,
+                   "an optimizer was given two parameters of the name \"", name,
+                   "\"; named_parameters(prefix) tells several modules' apart");
     ParameterState& added = states.emplace_back();
     added.name = name;
     added.parameter = parameter;
     added.group = group_count();
     added.rounding_key = static_cast<std::uint32_t>(
         name.empty() ? states.size() - 1 : lockstep::detail::fnv_hash(name.data(), name.size()));
+    known.add(added);
   }
   base_lr_.push_back(lr);
   states_ = std::move(states);

@@ -16,9 +16,12 @@ namespace lockstep::train {
 void LoopProgress::set_length(const LoopOptions& options, std::int64_t steps_of_epoch) {
   length = options.steps > 0 ? options.steps : std::numeric_limits<std::int64_t>::max();
   if (std::exchange(epoch_steps, steps_of_epoch) != steps_of_epoch) epoch_begin = step;
-  if (options.epochs > 0)
-    length = std::min(
-        length, epoch_begin + std::max<std::int64_t>(0, options.epochs - epochs) * epoch_steps);
+  if (options.epochs == 0) return;
+  std::int64_t end = 0;
+  const std::int64_t left = std::max<std::int64_t>(0, options.epochs - epochs);
+  if (!__builtin_mul_overflow(left, epoch_steps, &end) &&
+      !__builtin_add_overflow(epoch_begin, end, &end))
+    length = std::min(length, end);
 }
 
 void LoopProgress::add_step(const LoopOptions& options, bool is_last_of_epoch, bool evaluates) {

@@ -68,6 +68,14 @@ struct StepGraph::State {
     device->pool.release_aside();
   }
 
+  /// What a shape that is gone had.
+  void reclaim() {
+    try {
+      device->reclaim();
+    } catch (const Error&) {  // the device has failed, which is what the caller hears
+    }
+  }
+
   std::vector<Tensor> call(std::span<const Tensor> inputs) {
     ++calls_within;
     const auto leave = [this] {
@@ -123,7 +131,10 @@ struct StepGraph::State {
     } catch (...) {
       if (!ran_eagerly && shape->lacks_memory()) give_up_memory();
       // Nothing has run with these inputs, and nothing is known of them.
-      if (shapes.size() > known && shape->reason().empty()) shapes.pop_back();
+      if (shapes.size() > known && shape->reason().empty()) {
+        shapes.pop_back();
+        reclaim();
+      }
       if (shapes.empty() && calls == 0) device.reset();  // it may have been the wrong one
       throw;
     }

@@ -99,6 +99,55 @@ TEST_F(RanksDiffer, LoadsOfDifferentCheckpointsAreRefused) {
   });
 }
 
+TEST_F(RanksDiffer, EachRankGetsItsOwnTensorsBack) {
+  const auto fill = [](Tensor tensor, int rank) {
+    tensor.copy_(arange(tensor.numel(), tensor.options()).reshape(tensor.shape()) + 100.0 * rank);
+  };
+  const auto train = [&](int ranks, bool saves) {
+    run_job(ranks, [&](const CommunicatorPtr& group) {
+      Tensor states = zeros({5, 3}), done = zeros({5}, {.dtype = DType::u8});
+      Tensor across = zeros({4, 6}).transpose(0, 1), nothing = zeros({0, 3});
+      Manager manager(folder / "run", group);
+      manager.add(
+          "replay",
+          checkpoint::state_of_each_rank(
+              {{"states", states}, {"done", done}, {"across", across}, {"nothing", nothing}},
+              *group));
+      if (saves) {
+        for (Tensor each : {states, done, across}) fill(each, group->rank());
+        manager.save(1);
+        ASSERT_TRUE(manager.wait()) << manager.error();
+        for (Tensor each : {states, done, across}) each.fill_(7.0);
+      }
+      EXPECT_EQ(manager.load_newest(), 1);
+      const double first = 100.0 * (group->rank() % 2);
+      EXPECT_EQ(states.to_vector<float>()[0], first);
+      EXPECT_EQ(states.to_vector<float>()[14], first + 14);
+      EXPECT_EQ(done.to_vector<std::uint8_t>()[4], first + 4);
+      EXPECT_EQ(across[5][3].item(), first + 23);
+    });
+  };
+  train(2, true);
+  train(2, false);
+  train(3, false);
+  train(1, false);
+}
+
+TEST_F(RanksDiffer, TensorsOfEachRankMustBeOfOneSize) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Tensor states = zeros({5});
+    Manager manager(folder / "run", group);
+    manager.add("replay", checkpoint::state_of_each_rank({{"states", states}}, *group));
+    manager.save(1);
+    ASSERT_TRUE(manager.wait()) << manager.error();
+    Tensor larger = zeros({6});
+    Manager other(folder / "other", group);
+    other.add("replay", checkpoint::state_of_each_rank({{"states", larger}}, *group));
+    EXPECT_THAT(error_of([&] { other.load(folder / "run/step-1"); }),
+                HasSubstr("was saved with 5 elements of f32 on each rank, and has 6"));
+  });
+}
+
 TEST_F(RanksDiffer, AnotherCheckpointOfTheSameNameIsNotTakenForDamage) {
   run_job(2, [&](const CommunicatorPtr& group) {
     auto net = nn::make<OneWeight>(Shape{1 << 19});  // of which each rank reads a half

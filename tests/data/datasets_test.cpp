@@ -92,6 +92,24 @@ TEST(TokenDataset, Reads16BitTokens) {
   EXPECT_THROW(TokenDataset::from_token_file(folder.write("odd", "abc")), CorruptData);
 }
 
+TEST(TokenDataset, Reads32BitTokens) {
+  const TemporaryFolder folder;
+  const std::vector<std::uint32_t> written{128255, 7, 70000, 128000};
+  const auto path =
+      folder.write("tokens", std::string_view(reinterpret_cast<const char*>(written.data()), 16));
+  const auto tokens =
+      TokenDataset::from_token_file(path, {.context = 3, .vocabulary = 128256, .token_bytes = 4});
+  EXPECT_THAT(tokens.fetch(Indices{0}).tokens.flat<std::int64_t>(), ElementsAre(128255, 7, 70000));
+  EXPECT_THAT(tokens.fetch(Indices{0}).targets.flat<std::int64_t>(), ElementsAre(7, 70000, 128000));
+  // As 16-bit tokens they would be others.
+  EXPECT_THROW(TokenDataset::from_token_file(path, {.context = 3, .vocabulary = 65537}),
+               InvalidArgument);
+  EXPECT_THROW(TokenDataset::from_token_file(path, {.context = 3, .token_bytes = 8}),
+               InvalidArgument);
+  EXPECT_THROW(TokenDataset::from_token_file(folder.write("odd", "abcdef"), {.token_bytes = 4}),
+               CorruptData);
+}
+
 TEST(TokenDataset, SplitsOffHeldOutText) {
   const auto [training, held_out] =
       TokenDataset::from_text("abcdefghij", {.context = 2}).split(0.6);

@@ -213,6 +213,11 @@ TEST(PackedDataset, Reads16BitTokensAndTellsTextsApart) {
   EXPECT_THAT(values(tokens.fetch(Indices{0}).tokens), ElementsAre(1, 256, 7));
   EXPECT_THAT(values(tokens.fetch(Indices{0}).targets), ElementsAre(256, 50256, 50256));
   EXPECT_THROW(PackedDataset::from_token_file(folder.write("odd", "abc")), CorruptData);
+  EXPECT_THROW(PackedDataset::from_token_file(path, {.end_of_text = 128001}), InvalidArgument);
+  const auto wide = folder.write("wide", std::string_view("\1\0\2\0\7\0\0\0\1\xF4\1\0", 12));
+  const auto wide_tokens =
+      PackedDataset::from_token_file(wide, {.context = 3, .end_of_text = 128001, .token_bytes = 4});
+  EXPECT_THAT(values(wide_tokens.fetch(Indices{0}).tokens), ElementsAre(131073, 7, 0));
   EXPECT_EQ(packed("ab.c.", 4).signature(), packed("ab.c.", 4).signature());
   EXPECT_NE(packed("ab.c.", 4).signature(), packed("ab.d.", 4).signature());
   EXPECT_NE(packed("ab.c.", 4).signature(), packed("ab.c.", 5).signature());

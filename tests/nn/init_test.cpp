@@ -79,6 +79,26 @@ TEST_F(Init, XavierSharesTheVarianceBetweenFans) {
   EXPECT_NEAR(Statistics(nn::init::xavier_uniform_(weight)).high, std::sqrt(6.0 / 700), 1e-4);
 }
 
+TEST_F(Init, OrthogonalRowsOrColumnsAreOrthonormal) {
+  for (const Shape& shape :
+       {Shape{5, 9}, Shape{70, 33}, Shape{33, 70}, Shape{8, 3, 2, 2}, {4, 4}}) {
+    Tensor weight = zeros(shape, {.dtype = DType::f64});
+    nn::init::orthogonal_(weight, 3.0);
+    const Tensor rows = weight.reshape({shape[0], -1});
+    const Tensor across = rows.transpose(0, 1).contiguous();
+    const Tensor few = rows.size(0) <= rows.size(1) ? rows : across;
+    const Tensor products = matmul(few, few.transpose(0, 1).contiguous());
+    EXPECT_LT(amax(abs(products - 9.0 * eye(few.size(0), {.dtype = DType::f64}))).item(), 1e-13)
+        << shape;
+  }
+  Generator one(5), same(5);
+  EXPECT_TRUE(equal(nn::init::orthogonal_(zeros({6, 4}), 1.0, one),
+                    nn::init::orthogonal_(zeros({6, 4}), 1.0, same)));
+  EXPECT_EQ(nn::init::orthogonal_(zeros({3, 0})).numel(), 0);
+  EXPECT_EQ(abs(nn::init::orthogonal_(zeros({1, 1}, {.dtype = DType::bf16}))).item(), 1.0);
+  EXPECT_THROW(nn::init::orthogonal_(zeros({4})), InvalidArgument);
+}
+
 TEST_F(Init, ConstantsFill) {
   EXPECT_EQ(Statistics(nn::init::ones_(weight)).low, 1.0);
   EXPECT_EQ(Statistics(nn::init::zeros_(weight)).high, 0.0);

@@ -55,6 +55,36 @@ TEST(Optimizer, GivesEveryGroupItsOptions) {
 
 constexpr double toward[] = {0.0, 1.0, 2.0};
 
+TEST(Optimizers, RefuseParametersThatShareMemoryOrNames) {
+  const Tensor memory = zeros({12});
+  const auto part = [&](std::int64_t begin, std::int64_t end) {
+    return memory.slice(0, begin, end).set_requires_grad();
+  };
+  const auto refused = [](const Tensor& a, const Tensor& b) {
+    return testing::refusal([&] { return optim::SGD({a, b}, {.lr = 0.1}).parameters().size(); });
+  };
+  EXPECT_EQ(refused(part(0, 4), part(4, 8)), "accepted");
+  EXPECT_EQ(refused(part(4, 8), part(0, 4)), "accepted");
+  for (const auto& [begin, end] : {std::pair{4, 8}, {2, 5}, {7, 9}, {0, 12}, {5, 6}})
+    EXPECT_THAT(refused(part(4, 8), part(begin, end)), ::testing::HasSubstr("shares memory"));
+  const Tensor nothing = zeros({0}).set_requires_grad();
+  EXPECT_EQ(refused(nothing, zeros({0}).set_requires_grad()), "accepted");
+  EXPECT_THAT(refused(nothing, nothing), ::testing::HasSubstr("given twice"));
+  const auto group = [](std::string name, const Tensor& parameter) {
+    return NamedTensors{{std::move(name), parameter}};
+  };
+  optim::SGD sgd(NamedTensors{{"a", part(0, 4)}, {"b", part(4, 8)}}, {.lr = 0.1});
+  EXPECT_THAT(testing::refusal([&] {
+                sgd.add_param_group({group("c", part(7, 9)), {.lr = 0.1}});
+              }),
+              ::testing::HasSubstr("in groups 0 and 1"));
+  EXPECT_THAT(testing::refusal([&] {
+                sgd.add_param_group({group("a", part(8, 9)), {.lr = 0.1}});
+              }),
+              ::testing::HasSubstr("two parameters of the name"));
+  sgd.add_param_group({group("c", part(8, 9)), {.lr = 0.1}});
+}
+
 /// Six steps of two parameters, of which the second one is trained from the fourth on: it is in a
 /// group from the beginning, but has no gradients, or is added then.
 template <class Kind, class... Rest>

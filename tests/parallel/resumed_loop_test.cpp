@@ -305,6 +305,16 @@ TEST(TrainLoop, CountsEpochsWhereBatchesHadAnotherSizeBefore) {
   EXPECT_EQ(samples_of(11, 0), 3 * 22 - (22 + 4 + 10 + 2));
 }
 
+TEST(TrainLoop, TakesMoreEpochsThanHaveANumberOfSteps) {
+  run_job(1, [&](const CommunicatorPtr& group) {
+    data::DataLoader<data::TensorDataset> loader(samples(), data::RandomSampler(22, 3),
+                                                 {.batch_size = 4, .seed = 3});
+    Loop loop(group, {.steps = 7, .epochs = std::numeric_limits<std::int64_t>::max() / 2});
+    loop.run(loader, [](const auto&) { return Tensor(); });
+    EXPECT_EQ(loop.steps(), 7);
+  });
+}
+
 // Of 22 samples 20 are behind it, and batches of 8 that are whole: none is left.
 TEST(TrainLoop, EndsAnEpochOfWhichLessThanABatchWasLeft) {
   const TemporaryFolder folder;

@@ -41,7 +41,8 @@ struct TensorState {
   /// This rank's pieces of all tensors, in their dtypes, on any device. Saves and loads ask for
   /// them, the latter maybe without using them; it must not wait for other ranks.
   std::function<std::vector<Piece>()> pieces;
-  /// What of a saved tensor this rank shall be given back; unset for all of it.
+  /// What of a saved tensor this rank shall be given back; unset, or none, for all of it. The
+  /// ranks' ranges of a tensor make up all of it, each element once: what is read is verified.
   std::function<std::optional<parallel::ShardRange>(const std::string& name, const Shape& shape)>
       wanted = {};
   /// Takes them back: on the CPU, under their names; pieces in one dimension. They are nobody

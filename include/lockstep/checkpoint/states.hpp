@@ -19,6 +19,9 @@ class DistributedDataParallel;
 namespace amp {
 class GradScaler;
 }
+namespace comm {
+class Communicator;
+}
 namespace nn {
 class Module;
 class ReplicatedModule;
@@ -103,6 +106,19 @@ template <class M>
 ValueState state_of(amp::GradScaler& scaler, DistributedDataParallel<M>& replica) {
   return state_of(scaler, replica.replica());
 }
+/// Tensors of which each rank has its own, such as replay buffers, memory banks or the states of
+/// environments: each gets its own back. They are saved with a first dimension of ranks; on another
+/// number of ranks, rank r gets what rank r % saved ranks had, and rank 0 warns.
+///
+///     checkpoints.add("replay", checkpoint::state_of_each_rank(
+///                                   {{"states", states}, {"actions", actions}},
+///                                   *session.world()));
+///
+/// @param tensors of the same names, shapes and dtypes on all ranks, on any device; loaded in
+/// place. Those that are saved must not be changed in number or shape meanwhile.
+/// @param group whose ranks save.
+TensorState state_of_each_rank(NamedTensors tensors, const comm::Communicator& group);
+
 /// Each rank's own seed and place. A rank that the saved job did not have keeps its seed and goes
 /// to the place of rank 0.
 ValueState state_of(Generator& generator);

@@ -46,6 +46,8 @@ struct PackedDatasetOptions {
   std::int64_t context = 256;
   /// The token that ends each document; by default GPT-2's. It is a target, never an input.
   std::int64_t end_of_text = 50256;
+  /// Bytes of a token in a file of tokens: 2, or 4 where the vocabulary is larger than 65536.
+  int token_bytes = 2;
 };
 
 /// Every token of every document once, but for what ends it, in sequences that no document crosses:
@@ -61,9 +63,10 @@ class PackedDataset {
  public:
   using Options = PackedDatasetOptions;
 
-  /// A file of 16-bit unsigned tokens, lowest byte first, and nothing else.
-  /// @throws FileError; CorruptData for an odd number of bytes; InvalidArgument for options out of
-  /// range, a text in which no document ends, or none with a token that another one follows.
+  /// A file of unsigned tokens of `token_bytes`, lowest byte first, and nothing else.
+  /// @throws FileError; CorruptData for a number of bytes that makes no whole number of tokens;
+  /// InvalidArgument for options out of range, an end of text that is wider, a text in which no
+  /// document ends, or none with a token that another one follows.
   static PackedDataset from_token_file(const std::filesystem::path& file, Options options = {});
   /// Every byte of a string is a token. @throws InvalidArgument as above.
   static PackedDataset from_text(std::string text, Options options);

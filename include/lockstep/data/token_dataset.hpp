@@ -37,6 +37,8 @@ struct TokenDatasetOptions {
   std::int64_t stride = 0;
   /// Where above 0: a token of this value or more is reported as corrupt when it is fetched.
   std::int64_t vocabulary = 0;
+  /// Bytes of a token in a file of tokens: 2, or 4 where the vocabulary is larger than 65536.
+  int token_bytes = 2;
 };
 
 /// Sequence s begins at token s * stride of a run of tokens, which stays where it is: mapped from
@@ -52,8 +54,9 @@ class TokenDataset {
                                       Options options = {});
   /// Every byte of a string is a token. @throws InvalidArgument as above.
   static TokenDataset from_text(std::string text, Options options = {});
-  /// A file of 16-bit unsigned tokens, lowest byte first, and nothing else; mapped.
-  /// @throws as above; CorruptData for an odd number of bytes.
+  /// A file of unsigned tokens of `token_bytes`, lowest byte first, and nothing else; mapped.
+  /// @throws as above, also for a vocabulary with tokens that are wider; CorruptData for a number
+  /// of bytes that makes no whole number of tokens.
   static TokenDataset from_token_file(const std::filesystem::path& file, Options options = {});
 
   /// Number of sequences.

@@ -27,6 +27,7 @@ struct TruncatedNormal {
   double low = -2.0, high = 2.0;
 };
 /// Normal, limited to [low, high] by redrawing: the distribution is cut, not clamped.
+/// @throws InvalidArgument for an interval of less than a thousandth of the distribution.
 Tensor trunc_normal_(Tensor tensor, TruncatedNormal options = {},
                      Generator& generator = default_generator());
 
@@ -58,6 +59,11 @@ Tensor kaiming_uniform_(Tensor tensor, Kaiming options = {},
 /// Normal with variance 2 / ((1 + slope^2) fan) (He et al. 2015).
 Tensor kaiming_normal_(Tensor tensor, Kaiming options = {},
                        Generator& generator = default_generator());
+
+/// `gain` times a random matrix whose rows, or columns where it has fewer of these, are orthonormal
+/// (Saxe et al. 2014): of a weight [out, in, ...], a row is what leads to one output. Made in f64
+/// on the CPU. @throws InvalidArgument for fewer than two dimensions.
+Tensor orthogonal_(Tensor tensor, double gain = 1.0, Generator& generator = default_generator());
 
 /// A weight as Linear and Conv2d start: uniform within 1 / sqrt(fan in).
 Tensor layer_weight(const Shape& shape, TensorOptions options);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <new>
 #include <string_view>
 
 #include "lockstep/core/error.hpp"
@@ -32,12 +33,24 @@ void set_log_sink(std::function<void(std::string_view line)> sink);
 /// LOCKSTEP_LOG is the usual way in.
 void write_log(LogLevel level, std::string_view message);
 
+namespace detail {
+/// A log of what is told where memory has run out must not end the program.
+template <class... Parts>
+void log(LogLevel level, const Parts&... parts) {
+  try {
+    write_log(level, concat(parts...));
+  } catch (const std::bad_alloc&) {
+    write_log(level, "there is no memory for this message");
+  }
+}
+}  // namespace detail
+
 }  // namespace lockstep
 
 /// Logs the streamed parts; they are evaluated only if the level is shown.
 /// Usage: LOCKSTEP_LOG(info, "loaded ", count, " samples").
-#define LOCKSTEP_LOG(level, ...)                                                                   \
-  do {                                                                                             \
-    if (::lockstep::LogLevel::level >= ::lockstep::log_level())                                    \
-      ::lockstep::write_log(::lockstep::LogLevel::level, ::lockstep::detail::concat(__VA_ARGS__)); \
+#define LOCKSTEP_LOG(level, ...)                                         \
+  do {                                                                   \
+    if (::lockstep::LogLevel::level >= ::lockstep::log_level())          \
+      ::lockstep::detail::log(::lockstep::LogLevel::level, __VA_ARGS__); \
   } while (false)

@@ -54,6 +54,7 @@ Machine::Machine() {
 // What was queued and never waited for is run and checked too.
 void Machine::end_of_process() {
   Machine& machine = instance();
+  if (::getpid() != machine.process_) return;  // a forked child has no threads that would run it
   {
     Lock lock = machine.lock();
     machine.scheduler_->drain(lock);

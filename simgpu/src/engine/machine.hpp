@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include <unistd.h>
+
 #include "engine/host_threads.hpp"
 #include "engine/objects.hpp"
 #include "engine/operation.hpp"
@@ -102,6 +104,7 @@ class Machine final : private SchedulerObserver {
   std::vector<std::pair<std::shared_ptr<const Actor>, Access>> unfinished_uses(const void* data,
                                                                                std::size_t bytes);
 
+  const pid_t process_ = ::getpid();
   std::unique_ptr<Scheduler> scheduler_;
   std::map<int, std::unique_ptr<CUstream_st>> legacy_;
   std::map<int, Ends> gone_;

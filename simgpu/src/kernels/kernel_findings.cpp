@@ -1,13 +1,16 @@
 #include "kernels/kernel_findings.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <map>
 #include <set>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/options.hpp"
+#include "base/symbols.hpp"
 #include "kernels/builtins.hpp"
 #include "kernels/kernel_runner.hpp"
 #include "kernels/warp_collectives.hpp"
@@ -26,6 +29,12 @@ std::string hex(unsigned value) {
   char text[16];
   std::snprintf(text, sizeof text, "0x%08x", value);
   return text;
+}
+
+/// Whether debug information knows the line.
+bool has_line(const void* place) {
+  const std::vector<Symbol> symbols = symbols_of(static_cast<const char*>(place) - 1);
+  return std::ranges::any_of(symbols, [](const Symbol& each) { return each.line > 0; });
 }
 
 }  // namespace
@@ -124,11 +133,12 @@ void found_stack_overflow(const CallSite& site, bool ends_process) {
 void found_barriers(unsigned waiting, const void* place, const void* other_place) {
   if (!is_first(Finding::barrier_divergence)) return;
   const WatchScope off(nullptr);
-  // The compiler makes copies of a barrier. Never destroyed, for kernels that run at exit.
+  // The compiler makes copies of a barrier, which lines alone tell from two: without them nothing
+  // is known. Never destroyed, for kernels that run at exit.
   static auto& alike = *new std::set<std::pair<const void*, const void*>>;
   if (alike.count({place, other_place}) != 0) return;
   const std::string one = text_of_place(place), other = text_of_place(other_place);
-  if (one == other) {
+  if (one == other || !has_line(place) || !has_line(other_place)) {
     alike.insert({place, other_place});
     return;
   }
