@@ -51,11 +51,12 @@ class OwnTensors {
       const auto each = found.find(name);
       LOCKSTEP_CHECK(each != found.end(), InvalidArgument, io::in_quotes(name),
                      " is not among the saved tensors");
-      const Tensor& saved = each->second;
-      LOCKSTEP_CHECK(saved.numel() == tensor.numel() && saved.dtype() == tensor.dtype(),
-                     InvalidArgument, io::in_quotes(name), " was saved with ", saved.numel(),
-                     " elements of ", saved.dtype(), " on each rank, and has ", tensor.numel(),
-                     " of ", tensor.dtype());
+      Shape shape = saved_.at(name);
+      shape.erase(0);
+      LOCKSTEP_CHECK(shape == tensor.shape() && each->second.dtype() == tensor.dtype(),
+                     InvalidArgument, io::in_quotes(name), " was saved with shape ", shape, " and ",
+                     each->second.dtype(), " on each rank, and has ", tensor.shape(), " and ",
+                     tensor.dtype());
     }
     LOCKSTEP_CHECK(found.size() == tensors_.size(), InvalidArgument, found.size(),
                    " tensors were saved, and there are ", tensors_.size());

@@ -83,7 +83,9 @@ const SharedStates& SameStates::answer(comm::Communicator& group, bool has_more)
   const Compared compared = compare(group, names_, has_more, finding_.number(), label_);
   // Kept before anything else can fail: the ranks compare once.
   SharedStates& all = answer_.emplace(SharedStates{
-      .has_more = compared.any, .finding = Finding(compared.largest), .difference = {}});
+      .has_more = compared.any,
+      .finding = Finding(compared.largest),
+      .difference = compared.is_same ? "" : "states differ"});  // short: it takes no memory
   if (!compared.is_same)
     all.difference = describe_difference(comm::all_gather_bytes(group, names_, label_));
   return all;

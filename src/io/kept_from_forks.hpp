@@ -15,7 +15,7 @@ class KeptFromForks {
   void keep(int descriptor);
 
  private:
-  int place_ = -1;
+  int place_ = -1, descriptor_ = -1;
 };
 
 }  // namespace lockstep::io

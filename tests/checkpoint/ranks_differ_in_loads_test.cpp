@@ -144,7 +144,7 @@ TEST_F(RanksDiffer, TensorsOfEachRankMustBeOfOneSize) {
     Manager other(folder / "other", group);
     other.add("replay", checkpoint::state_of_each_rank({{"states", larger}}, *group));
     EXPECT_THAT(error_of([&] { other.load(folder / "run/step-1"); }),
-                HasSubstr("was saved with 5 elements of f32 on each rank, and has 6"));
+                HasSubstr("was saved with shape [5] and f32 on each rank, and has [6]"));
   });
 }
 

@@ -281,6 +281,7 @@ TEST_P(OpNumerics, TheLargestOfManyAreAsOfFew) {
   const auto [sorted, order] = sort(x.to(cpu), 1, true);
   EXPECT_TRUE(all(places.to(cpu) == order.slice(1, 0, 100)).item<bool>());
   EXPECT_TRUE(all(few_places.to(cpu) == order.slice(1, 0, 20)).item<bool>());
+  EXPECT_TRUE(places.is_contiguous() && few_places.is_contiguous());
   EXPECT_TRUE(all(nan_to_num(values).to(cpu) == nan_to_num(sorted.slice(1, 0, 100))).item<bool>());
 }
 

@@ -31,16 +31,21 @@ TEST(ThreadKept, IsMadeOnceForEachThreadAndGoesWithIt) {
   EXPECT_EQ(Counted::alive, 1);
 }
 
-// Destructors run in the opposite order: this one runs when what the thread has kept is gone.
-TEST(ThreadKept, IsMadeAnewBehindTheThreadsEnd) {
-  static thread_local KeptByThread<int> kept;
-  int seen = 0;
+// Destructors run in the opposite order: this one behind those of all that came later.
+TEST(ThreadKept, IsThereForDestructorsOfTheThread) {
+  static thread_local KeptByThread<Counted> kept, late;
+  const int before = Counted::alive;
+  bool was_same = false;
   std::thread([&] {
     static thread_local AtEnd at_end;
-    at_end.call = [&] { seen = kept.get([] { return 7; }); };
-    EXPECT_EQ(kept.get([] { return 5; }), 5);
+    at_end.call = [&, first = &kept.get()] {
+      was_same = first == &kept.get();
+      late.get();  // for the first time
+    };
+    EXPECT_EQ(Counted::alive, before + 1);
   }).join();
-  EXPECT_EQ(seen, 7);
+  EXPECT_TRUE(was_same);
+  EXPECT_EQ(Counted::alive, before);
 }
 
 }  // namespace

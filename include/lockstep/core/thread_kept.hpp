@@ -2,11 +2,13 @@
 
 #include <utility>
 
+#include <pthread.h>
+
 namespace lockstep::detail {
 
 /// What a thread keeps from call to call, in `thread_local` objects without destructors: freed when
-/// the thread ends, and made anew by what still runs behind that, as destructors of static objects
-/// do.
+/// the thread ends, behind the destructors of its other `thread_local` objects, which may still use
+/// it. That of the main thread stays, for destructors of static objects.
 class ThreadKept {
  protected:
   using Free = void (*)(ThreadKept&);
@@ -14,22 +16,25 @@ class ThreadKept {
   /// Has `free` called when the thread ends, once for all calls until then.
   void free_at_thread_end(Free free) {
     if (free_) return;
-    static thread_local const AtThreadEnd at_end;
-    static_cast<void>(&at_end);
+    static const Key key;
+    // What is made while all is freed begins a new list, for which the system calls once more.
+    if (!first_ && key.is_made) ::pthread_setspecific(key.key, this);
     free_ = free;
     next_ = std::exchange(first_, this);
   }
 
  private:
-  struct AtThreadEnd {
-    AtThreadEnd() {}
-    ~AtThreadEnd() {
-      while (ThreadKept* const each = first_) {
-        first_ = each->next_;
-        std::exchange(each->free_, nullptr)(*each);
-      }
-    }
+  // Its destructors run behind those of `thread_local` objects.
+  struct Key {
+    pthread_key_t key{};
+    bool is_made = ::pthread_key_create(&key, free_all) == 0;
   };
+  static void free_all(void*) {
+    while (ThreadKept* const each = first_) {
+      first_ = each->next_;
+      std::exchange(each->free_, nullptr)(*each);
+    }
+  }
   static inline constinit thread_local ThreadKept* first_ = nullptr;
 
   Free free_ = nullptr;

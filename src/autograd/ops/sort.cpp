@@ -88,12 +88,12 @@ std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim
   // A GPU goes through the line for each of the k, and a CPU keeps them in order as it goes: of
   // many a sort is faster.
   const std::int64_t most =
-      x.device().is_cpu() ? std::max<std::int64_t>(64, x.shape()[d] / 64) : 32;
+      x.device().is_cpu() ? std::max<std::int64_t>(24, x.shape()[d] / 64) : 32;
   if (largest && k <= most) {
     const Tensor rows = x.detach().transpose(d, -1).contiguous();
     positions = largest_positions(rows, k).transpose(d, -1).contiguous();
   } else {
-    positions = argsort(x, d, largest).narrow(d, 0, k);
+    positions = argsort(x, d, largest).narrow(d, 0, k).clone();  // not of all that is sorted
   }
   return {gather(x, d, positions), positions};
 }
