@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include <pthread.h>
-
 namespace lockstep::detail {
 
 /// What a thread keeps from call to call, in `thread_local` objects without destructors: freed when
@@ -14,28 +12,10 @@ class ThreadKept {
   using Free = void (*)(ThreadKept&);
 
   /// Has `free` called when the thread ends, once for all calls until then.
-  void free_at_thread_end(Free free) {
-    if (free_) return;
-    static const Key key;
-    // What is made while all is freed begins a new list, for which the system calls once more.
-    if (!first_ && key.is_made) ::pthread_setspecific(key.key, this);
-    free_ = free;
-    next_ = std::exchange(first_, this);
-  }
+  void free_at_thread_end(Free free);
 
  private:
-  // Its destructors run behind those of `thread_local` objects.
-  struct Key {
-    pthread_key_t key{};
-    bool is_made = ::pthread_key_create(&key, free_all) == 0;
-  };
-  static void free_all(void*) {
-    while (ThreadKept* const each = first_) {
-      first_ = each->next_;
-      std::exchange(each->free_, nullptr)(*each);
-    }
-  }
-  static inline constinit thread_local ThreadKept* first_ = nullptr;
+  static void free_all(void*);
 
   Free free_ = nullptr;
   ThreadKept* next_ = nullptr;
