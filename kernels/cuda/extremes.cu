@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 
 #include "arguments/reduction.hpp"
 #include "cuda/group.hpp"
@@ -134,22 +133,10 @@ __global__ void __launch_bounds__(threads)
   for (std::int64_t i = global_thread(); i < lines.starts.count; i += grid_threads()) {
     const auto at = lines.starts.offsets(static_cast<std::uint32_t>(i));
     RunningTotal<T> total = op == ReduceOp::prod ? 1 : 0;
-    const std::int64_t length = lines.length[0];
-    constexpr int at_once = 32;  // loads that wait for no store
-    for (std::int64_t first = 0; first < length; first += at_once) {
-      T loaded[at_once];
-      LOCKSTEP_UNROLL
-      for (int k = 0; k < at_once; ++k) {
-        const std::int64_t j = first + k, place = reverse ? length - 1 - j : j;
-        if (j < length) loaded[k] = in[at.of[1] + place * lines.stride[1]];
-      }
-      LOCKSTEP_UNROLL
-      for (int k = 0; k < at_once; ++k) {
-        const std::int64_t j = first + k, place = reverse ? length - 1 - j : j;
-        if (j >= length) continue;
-        functional::reduction_combine<op>(total, widened(loaded[k]));
-        out[at.of[0] + place * lines.stride[0]] = narrowed<T>(total);
-      }
+    for (std::int64_t j = 0; j < lines.length[0]; ++j) {
+      const std::int64_t place = reverse ? lines.length[0] - 1 - j : j;
+      functional::reduction_combine<op>(total, widened(in[at.of[1] + place * lines.stride[1]]));
+      out[at.of[0] + place * lines.stride[0]] = narrowed<T>(total);
     }
   }
 }
@@ -196,14 +183,10 @@ void scan_by(const kernels::ScanArguments& a, StreamRef stream, const char* name
   const auto lines = lines_along<2>(a.dim, {&a.out, &a.in});
   dispatch_numeric(a.in.dtype, name, [&]<class T>(TypeTag<T>) {
     // From so many lines on a thread each keeps the device busy; below, so short ones are few
-    // steps. A block would load neighbours in a line; where those lie apart, some thousand lines
-    // that lie side by side are better off with a thread each.
-    constexpr std::int64_t many_lines = 1 << 16, some_lines = 1 << 12, short_line = 64;
+    // steps.
+    constexpr std::int64_t many_lines = 1 << 16, short_line = 64;
     const std::int64_t count = lines.starts.count;
-    const bool side_by_side =
-        lines.starts.rank > 0 && lines.starts.strides[1][0] == 1 && std::abs(lines.stride[1]) > 8;
-    const bool is_long =
-        count < (side_by_side ? some_lines : many_lines) && lines.length[0] > short_line;
+    const bool is_long = count < many_lines && lines.length[0] > short_line;
     launch(stream, grid_for(count, is_long ? 1 : threads), threads, 0,
            is_long ? long_scan_kernel<op, T> : scan_kernel<op, T>, lines, a.out.as<T>(),
            a.in.as<T>(), a.reverse);

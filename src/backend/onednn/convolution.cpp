@@ -26,10 +26,7 @@ ArrayView matrix(const ArrayView& image) {
 /// products keep to the processor's rate where its gradients of such convolutions do not, in bf16
 /// by several times, and take weights in the order in which they are.
 bool is_product(const ConvolutionCall& call) {
-  const auto& [stride, padding, dilation, groups] = call.geometry;
-  return groups == 1 && call.weight.shape[2] == 1 && call.weight.shape[3] == 1 &&
-         stride == kernels::Pair{1, 1} && padding == kernels::Pair{0, 0} &&
-         dnn::is_channels_last(call.x) && dnn::is_channels_last(call.y);
+  return call.is_of_all_points() && dnn::is_channels_last(call.x) && dnn::is_channels_last(call.y);
 }
 
 /// The same for the forward call, which in bf16 is faster as a convolution of wide images.
@@ -41,9 +38,8 @@ bool is_forward_product(const ConvolutionCall& call) {
 /// that are wrong: of bf16 data for an odd number of results (AVX512-BF16), and of weights for
 /// fewer than eight inputs (AVX2). The cpu backend has these.
 bool takes_points_apart(const ConvolutionCall& call) {
-  const auto& [stride, padding, dilation, groups] = call.geometry;
-  return groups == 1 && call.weight.shape[2] == 1 && call.weight.shape[3] == 1 &&
-         stride != kernels::Pair{1, 1} && dnn::is_channels_last(call.x);
+  return call.is_of_points() && call.geometry.stride != kernels::Pair{1, 1} &&
+         dnn::is_channels_last(call.x);
 }
 
 /// How the images of a normalised call are joined, if they are.

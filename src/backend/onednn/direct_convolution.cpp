@@ -203,6 +203,13 @@ dnn::Key ConvolutionCall::key(std::int64_t operation) const {
   result.add(geometry.groups);
   return result;
 }
+bool ConvolutionCall::is_of_points() const {
+  return geometry.groups == 1 && weight.shape[2] == 1 && weight.shape[3] == 1;
+}
+bool ConvolutionCall::is_of_all_points() const {
+  return is_of_points() && geometry.stride == kernels::Pair{1, 1} &&
+         geometry.padding == kernels::Pair{0, 0};
+}
 ArrayView ConvolutionCall::grouped_weight() const {
   ArrayView w = weight;
   if (geometry.groups == 1) return w;

@@ -18,6 +18,10 @@ struct ConvolutionCall {
   /// fit.
   bool normalise();
   dnn::Key key(std::int64_t operation) const;
+  /// Whether the weight is 1 x 1, in one group.
+  bool is_of_points() const;
+  /// The same of all points of the image, and no others: a matrix product.
+  bool is_of_all_points() const;
   /// Weights with the group as a dimension of its own, where there are several.
   ArrayView grouped_weight() const;
 

@@ -32,14 +32,12 @@ constexpr std::int64_t large_plane = 1024, small_plane = 64, few_outputs = 4;
 }  // namespace
 
 bool is_plane_product(const ConvolutionCall& call) {
-  const auto& [stride, padding, dilation, groups] = call.geometry;
   const std::int64_t pixels = pixels_of(call.x);
   // The gradient of a weight with few inputs and many outputs: sums that are not long enough.
   const bool is_flat = call.writes_weight && call.weight.shape[0] >= 32 &&
                        call.weight.shape[1] < 32 && pixels < 4 * large_plane;
-  return !is_flat && call.x.dtype == DType::f32 && call.weight.dtype == DType::f32 && groups == 1 &&
-         call.weight.shape[2] == 1 && call.weight.shape[3] == 1 && stride == kernels::Pair{1, 1} &&
-         padding == kernels::Pair{0, 0} && call.x.is_contiguous() && call.y.is_contiguous() &&
+  return !is_flat && call.x.dtype == DType::f32 && call.weight.dtype == DType::f32 &&
+         call.is_of_all_points() && call.x.is_contiguous() && call.y.is_contiguous() &&
          call.weight.is_contiguous() && call.x.numel() > 0 && call.y.numel() > 0 &&
          (pixels >= large_plane || (pixels >= small_plane && call.weight.shape[0] <= few_outputs));
 }
