@@ -58,8 +58,12 @@ class EachRank {
  public:
   using Differs = std::function<bool(const std::string& name)>;
 
-  EachRank(TensorState state, int rank, int size, Differs differs)
-      : state_(std::move(state)), rank_(rank), size_(size), differs_(std::move(differs)) {}
+  EachRank(TensorState state, int rank, int size, Differs differs, OfOthers others)
+      : state_(std::move(state)),
+        rank_(rank),
+        size_(size),
+        differs_(std::move(differs)),
+        others_(others) {}
 
   const TensorState& state() const noexcept { return state_; }
 
@@ -89,7 +93,7 @@ class EachRank {
   NamedTensors own_of(NamedTensors tensors) const {
     const NoGradGuard no_recording;
     NamedTensors own;
-    std::string averaged;
+    std::string told;
     for (auto& [name, tensor] : tensors) {
       if (!name.starts_with(each_rank_prefix)) {
         own.emplace_back(name, std::move(tensor));
@@ -98,9 +102,9 @@ class EachRank {
       const Shape& shape = saved_.at(name);
       own.emplace_back(name.substr(each_rank_prefix.size()),
                        takes_own(name, shape) ? tensor.reshape(without_first(shape))
-                                              : joined(name, tensor, averaged));
+                                              : of_others(name, tensor, told));
     }
-    if (!averaged.empty() && rank_ == 0) LOCKSTEP_LOG(warning, averaged);
+    if (!told.empty() && rank_ == 0) LOCKSTEP_LOG(warning, told);
     return own;
   }
 
@@ -112,6 +116,16 @@ class EachRank {
 
   std::optional<ShardRange> wanted_of_state(const std::string& name, const Shape& shape) const {
     return state_.wanted ? state_.wanted(name, shape) : std::nullopt;
+  }
+
+  /// What this rank has of a tensor from other ranks'.
+  Tensor of_others(const std::string& name, const Tensor& row, std::string& told) const {
+    if (others_ == OfOthers::joined) return joined(name, row, told);
+    if (told.empty())
+      told = detail::concat("the checkpoint has tensors of each of ", row.size(0),
+                            " ranks, such as ", io::in_quotes(name), "; of ", size_,
+                            " ranks, r goes on with that of r % ", row.size(0));
+    return row.select(0, rank_ % row.size(0));
   }
 
   /// What this rank has of a tensor that is to be alike on all, from each saved rank's.
@@ -133,14 +147,16 @@ class EachRank {
   TensorState state_;
   int rank_, size_;
   Differs differs_;
+  OfOthers others_;
   std::map<std::string, Shape> saved_;  // by the names in the checkpoint
 };
 
 }  // namespace
 
 TensorState of_each_rank(TensorState state, int rank, int size,
-                         std::function<bool(const std::string& name)> differs) {
-  const auto each = std::make_shared<EachRank>(std::move(state), rank, size, std::move(differs));
+                         std::function<bool(const std::string& name)> differs, OfOthers others) {
+  const auto each =
+      std::make_shared<EachRank>(std::move(state), rank, size, std::move(differs), others);
   TensorState all{
       .pieces = [each] { return each->in_rows(each->state().pieces()); },
       .wanted = [each](const std::string& name,

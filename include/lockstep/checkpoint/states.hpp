@@ -107,8 +107,9 @@ ValueState state_of(amp::GradScaler& scaler, DistributedDataParallel<M>& replica
   return state_of(scaler, replica.replica());
 }
 /// Tensors of which each rank has its own, such as replay buffers, memory banks or the states of
-/// environments: each gets its own back. They are saved with a first dimension of ranks; on another
-/// number of ranks, rank r gets what rank r % saved ranks had, and rank 0 warns.
+/// environments: each gets its own back. They are saved as "each_rank/NAME" with a first dimension
+/// of ranks; on another number of ranks, rank r gets what rank r % saved ranks had, and rank 0
+/// warns.
 ///
 ///     checkpoints.add("replay", checkpoint::state_of_each_rank(
 ///                                   {{"states", states}, {"actions", actions}},
