@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cpu/loops.hpp"
+#include "cpu/shuffle.hpp"
 #include "functional/math.hpp"
 #include "lockstep/core/macros.hpp"
 
@@ -25,7 +26,6 @@ template <int bytes>
 struct FloatVector {
   static constexpr int lanes = bytes / 4;
   typedef float type __attribute__((vector_size(bytes), aligned(4), may_alias));
-  typedef int mask __attribute__((vector_size(bytes)));
 };
 
 template <int bytes>
@@ -93,11 +93,9 @@ LOCKSTEP_ALWAYS_INLINE Vector<bytes> exchange(Vector<bytes> a, Vector<bytes> b,
                                               std::integer_sequence<int, lane...>) {
   constexpr int lanes = FloatVector<bytes>::lanes;
   if constexpr (upper)
-    return __builtin_shuffle(
-        a, b, typename FloatVector<bytes>::mask{(lane & step ? lanes + lane : lane | step)...});
+    return shuffled<(lane & step ? lanes + lane : lane | step)...>(a, b);
   else
-    return __builtin_shuffle(
-        a, b, typename FloatVector<bytes>::mask{(lane & step ? lanes + (lane ^ step) : lane)...});
+    return shuffled<(lane & step ? lanes + (lane ^ step) : lane)...>(a, b);
 }
 
 template <int bytes, int step>

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cpu/shuffle.hpp"
 #include "cpu/source_rows.hpp"
 
 namespace lockstep::cpu_kernels {
@@ -39,7 +40,7 @@ void fill_typed(T* to, T value, std::int64_t n) {
 template <class T, int... lane>
 Lanes<T> reversed(Lanes<T> lanes, std::integer_sequence<int, lane...>) {
   constexpr int last = sizeof...(lane) - 1;
-  return __builtin_shuffle(lanes, Lanes<T>{static_cast<T>(last - lane)...});
+  return shuffled<(last - lane)...>(lanes, lanes);
 }
 
 /// Elements that come in the order opposite to that in memory; `from` is the first of them.
@@ -92,8 +93,7 @@ void copy_rows_by(char* to, std::int64_t to_stride, const char* from, std::int64
 template <int half, class T, int... lane>
 Lanes<T> interleave(Lanes<T> a, Lanes<T> b, std::integer_sequence<int, lane...>) {
   constexpr int count = sizeof...(lane);
-  return __builtin_shuffle(
-      a, b, Lanes<T>{static_cast<T>(half * count / 2 + lane / 2 + lane % 2 * count)...});
+  return shuffled<(half * count / 2 + lane / 2 + lane % 2 * count)...>(a, b);
 }
 
 /// Transposes a square of as many elements as 16 bytes hold: each round lays the upper half of the

@@ -71,8 +71,8 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float pow_host(float x, float y) {
   // Negative numbers have whole powers only, and the odd ones are negative.
   const bool is_negative = std::bit_cast<std::int32_t>(x) < 0;
   const bool is_odd = is_whole(y) & !is_whole(0.5f * y);
-  const float result = is_negative & is_odd ? -positive : positive;
-  return is_negative & is_finite & !is_whole(y) ? std::bit_cast<float>(0x7FC00000u) : result;
+  const float result = (is_negative & is_odd) ? -positive : positive;
+  return (is_negative & is_finite & !is_whole(y)) ? std::bit_cast<float>(0x7FC00000u) : result;
 }
 
 }  // namespace math::detail

@@ -8,6 +8,7 @@
 #include "backend/backend.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/node.hpp"
+#include "lockstep/core/thread_kept.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "runtime/step_recording.hpp"
@@ -45,16 +46,19 @@ struct CachedCast {
   }
 };
 
-/// Of one thread.
 struct CastCache {
   std::unordered_map<const TensorImpl*, CachedCast> casts;
   std::vector<Tensor> together;  // are cast with the first of them that is used in that dtype
   DType together_dtype = DType::bf16;
-  int scopes = 0;
-  bool enabled = false;
 };
 
-thread_local CastCache cache;
+constinit thread_local int scopes = 0;
+constinit thread_local bool is_enabled = false;
+
+CastCache& cache_of_thread() {
+  static thread_local lockstep::detail::KeptByThread<CastCache> kept;
+  return kept.get();
+}
 
 /// True for parameters, also while they are frozen.
 bool is_parameter(const TensorImpl& tensor) {
@@ -65,13 +69,14 @@ bool is_parameter(const TensorImpl& tensor) {
 void cast_now(std::span<const Tensor> leaves, DType dtype) {
   const Device device = leaves[0].device();
   const StreamRef stream = current_stream(device);
+  auto& casts = cache_of_thread().casts;
   std::vector<ArrayView> outs, ins;
   std::vector<std::pair<Tensor, Tensor>> made;
   for (const Tensor& leaf : leaves) {
     const bool is_meant = is_parameter(leaf.impl()) && leaf.dtype() == DType::f32 &&
                           leaf.device() == device && leaf.is_contiguous() &&
                           !leaf.impl().storage->gate();
-    if (!is_meant || cache.casts[&leaf.impl()].serves(dtype, stream)) continue;
+    if (!is_meant || casts[&leaf.impl()].serves(dtype, stream)) continue;
     const Tensor cast = empty(leaf.shape(), {dtype, device});
     ins.push_back(leaf.view());
     outs.push_back(cast.view());
@@ -79,10 +84,10 @@ void cast_now(std::span<const Tensor> leaves, DType dtype) {
   }
   backend::of(device).multi_tensor.round({.outs = outs, .ins = ins}, stream);
   for (const auto& [leaf, cast] : made)  // none of them serves before it is written
-    cache.casts[&leaf.impl()] = CachedCast(leaf, cast, stream);
+    casts[&leaf.impl()] = CachedCast(leaf, cast, stream);
 }
 
-bool is_cast_together(const Tensor& operand, DType dtype) {
+bool is_cast_together(const CastCache& cache, const Tensor& operand, DType dtype) {
   return dtype == cache.together_dtype &&
          std::ranges::any_of(cache.together, [&](const Tensor& t) { return t.is_same(operand); });
 }
@@ -90,23 +95,25 @@ bool is_cast_together(const Tensor& operand, DType dtype) {
 }  // namespace
 
 CastCacheScope::CastCacheScope(bool enabled) noexcept
-    : previous_(std::exchange(cache.enabled, enabled)) {
-  ++cache.scopes;
+    : previous_(std::exchange(is_enabled, enabled)) {
+  ++scopes;
 }
 
 CastCacheScope::~CastCacheScope() {
-  cache.enabled = previous_;
-  if (--cache.scopes > 0) return;
+  is_enabled = previous_;
+  if (--scopes > 0) return;
+  CastCache& cache = cache_of_thread();
   cache.casts.clear();
   cache.together.clear();
 }
 
-bool CastCacheScope::active() noexcept { return cache.enabled; }
+bool CastCacheScope::active() noexcept { return is_enabled; }
 
 Tensor cast_operand(const Tensor& operand, DType dtype) {
   const NoGradGuard no_recording;
-  if (!cache.enabled || !is_parameter(operand.impl())) return operand.to(dtype);
-  if (is_cast_together(operand, dtype)) cast_now(std::exchange(cache.together, {}), dtype);
+  if (!is_enabled || !is_parameter(operand.impl())) return operand.to(dtype);
+  CastCache& cache = cache_of_thread();
+  if (is_cast_together(cache, operand, dtype)) cast_now(std::exchange(cache.together, {}), dtype);
   CachedCast& cached = cache.casts[&operand.impl()];
   const StreamRef stream = current_stream(operand.device());
   if (!cached.serves(dtype, stream)) {
@@ -118,13 +125,15 @@ Tensor cast_operand(const Tensor& operand, DType dtype) {
 }
 
 void cast_together(std::span<const Tensor> leaves, DType dtype) {
-  if (!cache.enabled) return;
+  if (!is_enabled) return;
+  CastCache& cache = cache_of_thread();
   cache.together.assign(leaves.begin(), leaves.end());
   cache.together_dtype = dtype;
 }
 
 std::vector<Tensor> cast_among(std::span<const Tensor> tensors) {
   std::vector<Tensor> found;
+  const CastCache& cache = cache_of_thread();
   for (const Tensor& tensor : tensors) {
     const auto cached = cache.casts.find(&tensor.impl());
     if (cached != cache.casts.end() && cached->second.cast.defined()) found.push_back(tensor);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "autograd/name_place.hpp"
+#include "lockstep/core/thread_kept.hpp"
 
 namespace lockstep::autograd {
 namespace {
@@ -48,7 +49,8 @@ std::string path_of(PlaceId place) {
 
 void name_place(Error& error, const std::string& path) {
   // Known by identity: held here, so that no later error can lie at the same address.
-  static thread_local std::exception_ptr placed;
+  static thread_local lockstep::detail::KeptByThread<std::exception_ptr> kept;
+  std::exception_ptr& placed = kept.get();
   const std::exception_ptr present = std::current_exception();
   if (present == placed || path.empty()) return;
   static_cast<std::runtime_error&>(error) = std::runtime_error("in " + path + ": " + error.what());

@@ -279,7 +279,7 @@ class CachingPool final : public MemoryPool {
     waste_.moved(before - store_.reserved());
   }
 
-  LOCKSTEP_COLD [[noreturn]] void throw_out_of_memory(std::size_t size, StreamRef stream) {
+  [[noreturn]] LOCKSTEP_COLD void throw_out_of_memory(std::size_t size, StreamRef stream) {
     const PoolStatistics now = count();
     MemoryShortage shortage{.device = device_,
                             .wanted_bytes = size,

@@ -37,7 +37,7 @@ class HostGraph {
     check_is_host(stream);
     Arguments kept = arguments;
     if constexpr (requires { kept.lists(); })
-      std::apply([this](auto*... list) { (keep(*list), ...); }, kept.lists());
+      std::apply([&](auto*... list) { (keep(*list), ...); }, kept.lists());
     calls_.emplace_back([kernel, kept, stream] { kernel(kept, stream); });
   }
 

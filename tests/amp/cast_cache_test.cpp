@@ -285,6 +285,25 @@ TEST_P(CastCache, BelongsToItsThread) {
   EXPECT_EQ(wrong, 0);
 }
 
+/// Multiplies in 16 bits once more where the thread has nothing else left.
+struct ProductAtTheEnd {
+  Tensor weight, *product;
+  ~ProductAtTheEnd() {
+    const Autocast mixed(DType::bf16);
+    *product = matmul(ones({2, 2}), weight);
+  }
+};
+
+TEST(CastCacheOfAThread, ServesDestructorsOfWhatAThreadMadeBeforeIt) {
+  Tensor product;
+  std::thread([&] {
+    static thread_local const ProductAtTheEnd end{ones({2, 2}).set_requires_grad(), &product};
+    const Autocast mixed(DType::bf16);
+    product = matmul(ones({2, 2}), end.weight).sum();
+  }).join();
+  EXPECT_EQ(product.to(DType::f32).to_vector<float>(), (std::vector<float>{2, 2, 2, 2}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Places, CastCache, ::testing::ValuesIn(testing::places()),
                          testing::place_name);
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,6 +35,17 @@ TEST_F(Log, DropsWhatIsBelowTheLevelWithoutEvaluatingIt) {
   LOCKSTEP_LOG(error, "count ", ++evaluated);
   EXPECT_EQ(evaluated, 1);
   EXPECT_EQ(lines_, (std::vector<std::string>{"error: count 1\n"}));
+}
+
+TEST_F(Log, SaysSoWhereThereIsNoMemoryForItsParts) {
+  const auto part = [this]() -> std::string {
+    if (lines_.empty()) throw std::bad_alloc();
+    return "part";
+  };
+  LOCKSTEP_LOG(error, "of a ", part());
+  LOCKSTEP_LOG(error, "of a ", part());
+  EXPECT_EQ(lines_, (std::vector<std::string>{"error: there is no memory for this message\n",
+                                              "error: of a part\n"}));
 }
 
 TEST(LogLevelDeathTest, OfTheEnvironmentThatIsNoneIsTold) {

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/macros.hpp"
 
 /// @file
 /// Extents and strides of tensors, held inline (no allocation), and checked arithmetic over them.
@@ -27,8 +28,8 @@ class Dims {
       : Dims(std::span<const std::int64_t>(values.begin(), values.size())) {}
   /// @throws InvalidArgument for more than `max_rank` values.
   constexpr explicit Dims(std::span<const std::int64_t> values) {
-    LOCKSTEP_CHECK(values.size() <= max_rank, InvalidArgument, "a tensor has at most ", max_rank,
-                   " dimensions, got ", values.size());
+    if (values.size() > max_rank) [[unlikely]]
+      refuse(values.size());
     for (const auto value : values) values_[size_++] = value;
   }
   /// `count` copies of `value`.
@@ -51,8 +52,8 @@ class Dims {
 
   /// Appends a value. @throws InvalidArgument past `max_rank`.
   constexpr void push_back(std::int64_t value) {
-    LOCKSTEP_CHECK(size_ < max_rank, InvalidArgument, "a tensor has at most ", max_rank,
-                   " dimensions");
+    if (size_ == max_rank) [[unlikely]]
+      refuse(max_rank + 1);
     values_[static_cast<std::size_t>(size_++)] = value;
   }
   /// Inserts a value before position `at` (0 to size).
@@ -75,6 +76,10 @@ class Dims {
   }
 
  private:
+  [[noreturn]] LOCKSTEP_COLD static void refuse(std::size_t size) {
+    LOCKSTEP_THROW(InvalidArgument, "a tensor has at most ", max_rank, " dimensions, got ", size);
+  }
+
   std::array<std::int64_t, max_rank> values_{};
   int size_ = 0;
 };

@@ -34,23 +34,22 @@ void set_log_sink(std::function<void(std::string_view line)> sink);
 void write_log(LogLevel level, std::string_view message);
 
 namespace detail {
-/// A log of what is told where memory has run out must not end the program.
-template <class... Parts>
-void log(LogLevel level, const Parts&... parts) {
-  try {
-    write_log(level, concat(parts...));
-  } catch (const std::bad_alloc&) {
-    write_log(level, "there is no memory for this message");
-  }
-}
+/// What is told where memory has run out must not end the program.
+inline constexpr std::string_view unsaid = "there is no memory for this message";
 }  // namespace detail
 
 }  // namespace lockstep
 
 /// Logs the streamed parts; they are evaluated only if the level is shown.
 /// Usage: LOCKSTEP_LOG(info, "loaded ", count, " samples").
-#define LOCKSTEP_LOG(level, ...)                                         \
-  do {                                                                   \
-    if (::lockstep::LogLevel::level >= ::lockstep::log_level())          \
-      ::lockstep::detail::log(::lockstep::LogLevel::level, __VA_ARGS__); \
+#define LOCKSTEP_LOG(level, ...)                                                        \
+  do {                                                                                  \
+    if (::lockstep::LogLevel::level >= ::lockstep::log_level()) {                       \
+      try {                                                                             \
+        ::lockstep::write_log(::lockstep::LogLevel::level,                              \
+                              ::lockstep::detail::concat(__VA_ARGS__));                 \
+      } catch (const std::bad_alloc&) {                                                 \
+        ::lockstep::write_log(::lockstep::LogLevel::level, ::lockstep::detail::unsaid); \
+      }                                                                                 \
+    }                                                                                   \
   } while (false)

@@ -6,6 +6,7 @@
 #include "lockstep/autograd/ops/loss.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
+#include "lockstep/core/thread_kept.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 
 namespace lockstep {
@@ -24,8 +25,8 @@ constexpr std::int64_t parts_of_memory = 24;
 
 std::int64_t logit_bytes_on(Device device) {
   if (!device.is_cuda()) return logit_bytes_on_cpu;
-  thread_local std::unordered_map<int, std::int64_t> known;
-  std::int64_t& bytes = known[device.index];
+  thread_local lockstep::detail::KeptByThread<std::unordered_map<int, std::int64_t>> known;
+  std::int64_t& bytes = known.get()[device.index];
   if (bytes == 0) {
     const auto [free, total] = device_runtime(device.type).memory_info(device.index);
     bytes = static_cast<std::int64_t>(total) / parts_of_memory;

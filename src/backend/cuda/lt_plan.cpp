@@ -12,6 +12,7 @@
 #include "core/alike_on_all_ranks.hpp"
 #include "cuda/scratch.hpp"
 #include "lockstep/core/deterministic.hpp"
+#include "lockstep/core/thread_kept.hpp"
 #include "lockstep/runtime/event.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/device_guard.hpp"
@@ -338,7 +339,8 @@ bool LtPlan::run(const LtOperands& operands, StreamRef stream) {
 
 // Per thread: a plan's descriptors hold the pointers of the call in progress.
 LtPlan& lt_plan(const LtProblem& problem) {
-  thread_local std::unordered_map<LtProblem, LtPlan, ProblemHash> plans;
+  thread_local detail::KeptByThread<std::unordered_map<LtProblem, LtPlan, ProblemHash>> kept;
+  auto& plans = kept.get();
   if (const auto known = plans.find(problem); known != plans.end()) return known->second;
   return plans.try_emplace(problem, problem).first->second;
 }

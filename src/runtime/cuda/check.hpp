@@ -7,7 +7,7 @@
 namespace lockstep::detail {
 
 /// Throws CudaError for a failed call and clears the runtime's sticky note of it.
-LOCKSTEP_COLD [[noreturn]] inline void throw_cuda_error(
+[[noreturn]] LOCKSTEP_COLD inline void throw_cuda_error(
     const char* call, cudaError_t status,
     std::source_location where = std::source_location::current()) {
   static_cast<void>(cudaGetLastError());

@@ -4,6 +4,7 @@
 #include "backend/cuda/cudnn/target.hpp"
 #include "backend/cuda/cudnn_ops.hpp"
 #include "lockstep/core/deterministic.hpp"
+#include "lockstep/core/thread_kept.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/device_guard.hpp"
 #include "runtime/step_recording.hpp"
@@ -152,8 +153,8 @@ std::unordered_map<std::int64_t, void*> pointers(const AttentionArrays& arrays) 
 bool attention_forward(const AttentionArrays& arrays, AttentionOptions options, StreamRef stream) {
   if (!may_fuse(arrays) || is_known_to_fail(arrays, options, stream)) return false;
   const CudaDeviceGuard guard(stream.device.index);
-  thread_local std::map<Key, Plan> plans;
-  Plan& plan = plan_for(plans, key_of(arrays, options, stream),
+  thread_local detail::KeptByThread<std::map<Key, Plan>> plans;
+  Plan& plan = plan_for(plans.get(), key_of(arrays, options, stream),
                         [&] { return build_forward(arrays, options, stream); });
   if (plan.supported()) plan.run(pointers(arrays), stream);
   return plan.supported();
@@ -162,8 +163,8 @@ bool attention_forward(const AttentionArrays& arrays, AttentionOptions options, 
 bool attention_backward(const AttentionArrays& arrays, AttentionOptions options, StreamRef stream) {
   if (!may_fuse(arrays) || is_known_to_fail(arrays, options, stream)) return false;
   const CudaDeviceGuard guard(stream.device.index);
-  thread_local std::map<Key, Plan> plans;
-  Plan& plan = plan_for(plans, key_of(arrays, options, stream),
+  thread_local detail::KeptByThread<std::map<Key, Plan>> plans;
+  Plan& plan = plan_for(plans.get(), key_of(arrays, options, stream),
                         [&] { return build_backward(arrays, options, stream); });
   if (!plan.supported()) return false;
   auto map = pointers(arrays);

@@ -1,6 +1,7 @@
 #include "backend/cuda/cudnn/target.hpp"
 #include "backend/cuda/cudnn_ops.hpp"
 #include "lockstep/core/float32_precision.hpp"
+#include "lockstep/core/thread_kept.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
 namespace lockstep::backend::cudnn {
@@ -75,7 +76,7 @@ std::string_view missing() { return {}; }
 bool convolution(ConvDirection direction, const ConvArrays& arrays, const ConvGeometry& geometry,
                  StreamRef stream) {
   const CudaDeviceGuard guard(stream.device.index);
-  thread_local std::map<Key, Plan> plans;
+  thread_local detail::KeptByThread<std::map<Key, Plan>> plans;
   Key key;
   const Requirements required = requirements(arrays.image.dtype);
   key.add(static_cast<std::int64_t>(direction)).add(stream.device.index);
@@ -83,7 +84,8 @@ bool convolution(ConvDirection direction, const ConvArrays& arrays, const ConvGe
   key.add(arrays.image).add(arrays.weight).add(arrays.result);
   for (const kernels::Pair& pair : {geometry.stride, geometry.padding, geometry.dilation})
     key.add(pair[0]).add(pair[1]);
-  Plan& plan = plan_for(plans, key, [&] { return build(direction, arrays, geometry, stream); });
+  Plan& plan =
+      plan_for(plans.get(), key, [&] { return build(direction, arrays, geometry, stream); });
   if (!plan.supported()) return false;
   plan.run({{image_uid, arrays.image.data},
             {weight_uid, arrays.weight.data},

@@ -3,6 +3,7 @@
 #include "backend/cuda/cudnn/target.hpp"
 #include "backend/cuda/log_once.hpp"
 #include "backend/cuda/plan_failure.hpp"
+#include "lockstep/core/thread_kept.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
 namespace lockstep::backend::cudnn {
@@ -62,8 +63,8 @@ std::vector<std::int64_t> to_vector(const Dims& dims) { return {dims.begin(), di
 }  // namespace
 
 cudnnHandle_t handle_on(StreamRef stream) {
-  thread_local std::map<int, Handle> handles;
-  const cudnnHandle_t handle = handles[stream.device.index].get();
+  thread_local detail::KeptByThread<std::map<int, Handle>> handles;
+  const cudnnHandle_t handle = handles.get()[stream.device.index].get();
   check(cudnnSetStream(handle, static_cast<cudaStream_t>(stream.handle)), "cudnnSetStream");
   return handle;
 }
