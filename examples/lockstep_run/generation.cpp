@@ -61,6 +61,7 @@ void Generation::note_end(int rank, int status, const Progress& progress) {
   }
   if (death_) return;  // of what was killed behind it, or ended because of it
   const std::int64_t step = progress.step;
+  // The first that is seen: where ranks end each other, another may have begun.
   std::string what = place_of(rank) + " " + describe(status);
   what += step < 0 ? ", having told of no step" : concat(" behind step ", step);
   constexpr int refusal_code = 2;

@@ -12,10 +12,6 @@
 
 // Everything below is inlined into the three instantiations at the end, each compiled for its own
 // instruction set. Lambdas would not be: they do not take over the target of what surrounds them.
-// Being inlined, functions that take vectors have no calling convention to warn about.
-#if defined(__GNUC__)
-#pragma GCC diagnostic ignored "-Wpsabi"
-#endif
 
 namespace lockstep::cpu_kernels {
 namespace {

@@ -5,6 +5,11 @@
 /// @file
 /// Lanes of vectors in another order, in the words of each compiler.
 
+// Being inlined, functions that take vectors have no calling convention to warn about.
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+
 namespace lockstep::cpu_kernels {
 
 /// The vector of the lanes with these numbers, where those of `b` come after those of `a`.

@@ -203,10 +203,14 @@ class Between {
     }
     for (Input& each : inputs_)
       if (each.is_used && leads_to_input(*each.node))
-        each.hook = each.node->make_hooks().add(each.output, [&each](const Tensor& gradient) {
-          if (!each.passed.defined()) each.passed = gradient;  // later ones are others' backwards
-          return Tensor();
-        });
+        each.hook = each.node->make_hooks().add(
+            each.output, [&each, constant = !run_.create_graph](const Tensor& gradient) {
+              // Later ones are others' backwards. A constant is nobody else's: a seed comes as it
+              // was given.
+              if (!each.passed.defined())
+                each.passed = constant ? gradient.detach().clone() : gradient;
+              return Tensor();
+            });
     return part;
   }
 

@@ -1,5 +1,6 @@
 #include "lockstep/autograd/recomputation.hpp"
 
+#include <bit>
 #include <string>
 #include <utility>
 
@@ -106,21 +107,43 @@ void Recomputation::add(Tensor& saved, std::uint64_t& stamp) {
   stamp = SavedTensor::left_to_recomputation;
 }
 
+const Recomputation::Use* Recomputation::note(const Use& use) {
+  if (!running_) {
+    uses_.push_back(use);
+    return nullptr;
+  }
+  const std::size_t at = next_use_++;
+  if (at < uses_.size() && uses_[at].op == use.op) return &uses_[at];
+  LOCKSTEP_THROW(InvalidArgument, "backward of ", Engine::running_op(),
+                 ": a part of the forward that was run again for it comes to ", use.op,
+                 " where the first time ", at < uses_.size() ? uses_[at].op : "it had ended",
+                 "; it has to do the same each time (see nn::checkpoint)");
+}
+
 void Recomputation::note_use(std::string_view op, const Tensor& operand) {
   const TensorImpl& read = operand.impl();
   const std::uint64_t stamp = read.storage->holds_gradient() ? any_stamp : read.value_stamp();
-  if (!running_) {
-    uses_.push_back(stamp);
-    if (within_) within_->note_use(op, operand);
-    return;
-  }
-  const std::size_t use = next_use_++;
-  if (use >= uses_.size() || uses_[use] == any_stamp) return;
-  LOCKSTEP_CHECK(uses_[use] == stamp, InvalidArgument, "backward of ", Engine::running_op(),
-                 ": a tensor of shape ", read.shape, " that ", op,
+  const Use* const first = note({op, stamp});
+  if (!running_ && within_) within_->note_use(op, operand);
+  LOCKSTEP_CHECK(!first || first->stamp == any_stamp || first->stamp == stamp, InvalidArgument,
+                 "backward of ", Engine::running_op(), ": a tensor of shape ", read.shape, " that ",
+                 op,
                  " reads in a part of the forward that runs again for it (see nn::checkpoint) was "
                  "changed in place, or its array exchanged, after the forward; clone() it before "
                  "the change");
+}
+
+void Recomputation::note_choice(std::string_view op, double choice) {
+  for (Recomputation* part = thread_modes.recomputation; part; part = part->within_) {
+    const auto stamp = std::bit_cast<std::uint64_t>(choice);
+    const Use* const first = part->note({op, stamp});
+    LOCKSTEP_CHECK(!first || first->stamp == stamp, InvalidArgument, "backward of ",
+                   Engine::running_op(), ": ", op,
+                   " in a part of the forward that was run again for it did otherwise than the "
+                   "first time: a module went to training or evaluation in between (see "
+                   "nn::checkpoint); go there after backward");
+    if (part->running_) return;
+  }
 }
 
 const Tensor& Recomputation::value_of(const Tensor& placeholder) {
@@ -148,9 +171,11 @@ void Recomputation::run() {
   struct Running {
     Recomputation& part;
     bool within = std::exchange(thread_modes.recomputing, true);
+    bool is_done = false;
     ~Running() {
       part.running_ = false;
       thread_modes.recomputing = within;
+      if (!is_done) part.values_.clear();
     }
   } running{*this};
   running_ = true;
@@ -158,11 +183,18 @@ void Recomputation::run() {
   next_ = next_use_ = 0;
   values_.assign(slots_.size(), SavedTensor());
   again_();
-  if (next_ == slots_.size()) return;
-  values_.clear();
-  LOCKSTEP_THROW(InvalidArgument, "backward of ", Engine::running_op(),
+  check_run();
+  running.is_done = true;
+}
+
+void Recomputation::check_run() const {
+  LOCKSTEP_CHECK(next_ == slots_.size(), InvalidArgument, "backward of ", Engine::running_op(),
                  ": a part of the forward that was run again for it saved ", next_,
                  " tensors, the first time ", slots_.size(),
+                 "; it has to do the same each time (see nn::checkpoint)");
+  LOCKSTEP_CHECK(next_use_ >= uses_.size(), InvalidArgument, "backward of ", Engine::running_op(),
+                 ": a part of the forward that was run again for it ended before ",
+                 uses_[next_use_].op, ", which came the first time",
                  "; it has to do the same each time (see nn::checkpoint)");
 }
 

@@ -33,6 +33,10 @@ class PlainBytes : public ByteSource {
   std::string name_;
 };
 
+bool is_gzip(std::span<const std::byte> bytes) {
+  return bytes.size() >= 2 && bytes[0] == std::byte{0x1F} && bytes[1] == std::byte{0x8B};
+}
+
 class GzipBytes : public ByteSource {
  public:
   GzipBytes(std::span<const std::byte> bytes, std::string_view name) : left_(bytes), name_(name) {
@@ -76,13 +80,22 @@ class GzipBytes : public ByteSource {
     const int status = ::inflate(&stream_, Z_NO_FLUSH);
     left_ = left_.subspan(in - stream_.avail_in);
     const std::size_t got = room - stream_.avail_out;
-    ended_ = status == Z_STREAM_END;
+    if (status == Z_STREAM_END) end_member();
     LOCKSTEP_CHECK(status != Z_BUF_ERROR || got > 0, CorruptData, name_,
                    ": truncated: the compressed data end without their checksum");
     LOCKSTEP_CHECK(status == Z_OK || status == Z_STREAM_END || status == Z_BUF_ERROR, CorruptData,
                    name_, ": the compressed data are damaged (",
                    stream_.msg ? stream_.msg : "unknown fault", ")");
     return got;
+  }
+
+  // A file is a series of members, and may be padded with zeros (RFC 1952, gzip's manual).
+  void end_member() {
+    ended_ = !is_gzip(left_);
+    if (!ended_)
+      ::inflateReset(&stream_);
+    else if (std::ranges::all_of(left_, [](std::byte each) { return each == std::byte{0}; }))
+      left_ = {};
   }
 
   z_stream stream_{};
@@ -94,8 +107,7 @@ class GzipBytes : public ByteSource {
 }  // namespace
 
 std::unique_ptr<ByteSource> open_bytes(std::span<const std::byte> bytes, std::string_view name) {
-  const bool gzip = bytes.size() >= 2 && bytes[0] == std::byte{0x1F} && bytes[1] == std::byte{0x8B};
-  if (gzip) return std::make_unique<GzipBytes>(bytes, name);
+  if (is_gzip(bytes)) return std::make_unique<GzipBytes>(bytes, name);
   return std::make_unique<PlainBytes>(bytes, name);
 }
 

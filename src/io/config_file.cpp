@@ -102,6 +102,13 @@ double ConfigFile::number(const char* key, double above, double below) const {
   return found->get<double>();
 }
 
+double ConfigFile::epsilon(const char* key) const {
+  const auto found = values.find(key);
+  LOCKSTEP_CHECK(found != values.end() && found->is_number() && *found >= 0.0, CorruptData, name,
+                 ": '", key, "' is ", shown(key), "; a number from 0 on belongs there");
+  return found->get<double>();
+}
+
 bool ConfigFile::flag(const char* key, bool fallback) const {
   if (!values.contains(key)) return fallback;
   LOCKSTEP_CHECK(values[key].is_boolean(), CorruptData, name, ": '", key, "' is ", shown(key),

@@ -37,6 +37,8 @@ struct ConfigFile {
   SpecialTokens special_tokens() const;
   /// A number between the two, both left out. @throws CorruptData.
   double number(const char* key, double above, double below) const;
+  /// A number that is not negative. @throws CorruptData.
+  double epsilon(const char* key) const;
   /// True or false, or the fallback where it is missing. @throws CorruptData.
   bool flag(const char* key, bool fallback) const;
   /// The object of that name; nothing where it is missing or null. @throws CorruptData.

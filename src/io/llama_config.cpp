@@ -38,7 +38,7 @@ void read_rope(const ConfigFile& file, LlamaConfig& config) {
 }
 
 void require_supported(const ConfigFile& file) {
-  file.require("hidden_act", {"silu"});
+  file.require("hidden_act", {"silu", "swish"});
   file.require("attention_bias", {false});
   file.require("mlp_bias", {false});
   file.require("attention_dropout", {0.0, nullptr});
@@ -57,7 +57,7 @@ LlamaConfig read_llama_config(const std::filesystem::path& path) {
                      .intermediate = file.size("intermediate_size"),
                      .positions = file.size("max_position_embeddings"),
                      .vocabulary = file.size("vocab_size"),
-                     .norm_eps = file.number("rms_norm_eps", 0.0, 1.0),
+                     .norm_eps = file.epsilon("rms_norm_eps"),
                      .tied_embeddings = file.flag("tie_word_embeddings", false),
                      .special_tokens = file.special_tokens()};
   config.kv_heads = file.size_or("num_key_value_heads", config.heads);

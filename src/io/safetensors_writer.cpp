@@ -58,10 +58,13 @@ void place_safetensors_entries(std::vector<SafetensorsEntry>& entries) {
   const auto twice = std::ranges::adjacent_find(entries, {}, &SafetensorsEntry::name);
   LOCKSTEP_CHECK(twice == entries.end(), InvalidArgument, "two tensors are named ",
                  in_quotes(twice->name), "; names in a file must differ");
-  std::ranges::stable_sort(entries, [&](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-    return std::pair(-static_cast<int>(element_size(a)), dtype_of_format(a.format).value()) <
-           std::pair(-static_cast<int>(element_size(b)), dtype_of_format(b.format).value());
-  });
+  // The order of Python's safetensors: of 8 bytes whole numbers come first, of 4 and 2 last.
+  const auto rank = [&](const SafetensorsEntry& entry) {
+    const DType dtype = dtype_of_format(entry.format).value();
+    return std::pair(-static_cast<int>(element_size(entry)),
+                     dtype == DType::i64 ? -1 : static_cast<int>(dtype));
+  };
+  std::ranges::stable_sort(entries, {}, rank);
   std::uint64_t place = 0;
   for (SafetensorsEntry& entry : entries) {
     LOCKSTEP_CHECK(entry.name != "__metadata__", InvalidArgument,

@@ -104,6 +104,13 @@ ShardedSafetensors ShardedSafetensors::open(const fs::path& folder, std::string_
                    in_quotes(file), " has no tensor ", in_quotes(tensor));
     result.file_of_.emplace(tensor, place->second);
   }
+  for (const auto& [file, number] : opened)
+    for (const std::string& tensor : result.files_[number].names()) {
+      const auto place = result.file_of_.find(tensor);
+      LOCKSTEP_CHECK(place == result.file_of_.end() || place->second == number, CorruptData,
+                     index.string(), ": ", in_quotes(file), " has a tensor ", in_quotes(tensor),
+                     ", too, which the index places in another file");
+    }
   return result;
 }
 

@@ -31,6 +31,7 @@ const Gpt2Options& checked(const Gpt2Options& options) {
                         {"vocabulary", options.vocabulary}});
   LOCKSTEP_CHECK(options.channels % options.heads == 0, InvalidArgument, "GPT-2: ", options.heads,
                  " heads do not divide ", options.channels, " channels");
+  check_epsilon("GPT-2", options.norm_eps);
   return options;
 }
 

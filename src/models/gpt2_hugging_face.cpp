@@ -1,6 +1,6 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/io/gpt2_config.hpp"
-#include "lockstep/io/safetensors.hpp"
+#include "lockstep/io/sharded_safetensors.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/nn/lora.hpp"
 #include "models/load_file.hpp"
@@ -18,7 +18,7 @@ struct Files {
 };
 
 Files files_of(const fs::path& path) {
-  if (path.extension() == ".safetensors") return {path.parent_path() / "config.json", path};
+  if (is_file_of_model(path)) return {path.parent_path() / "config.json", path};
   return {path / "config.json", path / "model.safetensors"};
 }
 
@@ -58,11 +58,13 @@ io::Gpt2Config config_of(const Gpt2Options& options) {
           .positions = options.context,
           .vocabulary = options.vocabulary,
           .layer_norm_epsilon = options.norm_eps,
-          .special_tokens = options.special_tokens};
+          .special_tokens = options.special_tokens,
+          .dropout = options.dropout,
+          .attention_dropout = options.attention_dropout};
 }
 
-/// All tensors of a file under our names and in our layout.
-NamedTensors state_from(const io::SafetensorsFile& file, DType dtype) {
+/// All tensors of the files under our names and in our layout.
+NamedTensors state_from(const io::ShardedSafetensors& file, DType dtype) {
   NamedTensors state;
   for (const std::string& name : file.names()) {
     if (is_redundant(name)) continue;
@@ -74,15 +76,13 @@ NamedTensors state_from(const io::SafetensorsFile& file, DType dtype) {
 }
 
 /// Refuses a configuration of another model's size before memory is taken for it.
-void check_size(const io::Gpt2Config& config, const NamedTensors& state, const Files& files) {
-  double held = 0;
-  for (const auto& [name, value] : state) held += static_cast<double>(value.numel());
+void check_size(const io::Gpt2Config& config, double held, const fs::path& path) {
   const auto channels = static_cast<double>(config.channels);
   const double promised = static_cast<double>(config.vocabulary + config.positions) * channels +
                           12 * channels * channels * static_cast<double>(config.layers);
-  LOCKSTEP_CHECK(promised <= 2 * held, InvalidArgument, files.config.string(),
-                 " describes a GPT-2 of ", promised, " parameters, but ", files.weights.string(),
-                 " holds ", held, "; do they belong together?");
+  LOCKSTEP_CHECK(promised <= 2 * held, InvalidArgument, path.string(),
+                 ": config.json describes a GPT-2 of ", promised,
+                 " parameters, but the files hold ", held, "; do they belong together?");
 }
 
 }  // namespace
@@ -91,11 +91,12 @@ nn::ModulePtr<Gpt2> load_hugging_face(const fs::path& path, TensorOptions tensor
   const NoGradGuard no_recording;
   const Files files = files_of(path);
   const io::Gpt2Config config = io::read_gpt2_config(files.config);
-  const auto file = io::SafetensorsFile::open(files.weights);
-  const NamedTensors state = state_from(file, tensor.dtype);
-  check_size(config, state, files);
-  auto model = gpt2(options_of(config, tensor));
-  load_state_of_file(*model, state, files.weights);
+  const auto weights = is_file_of_model(path) ? io::ShardedSafetensors::open_file(path)
+                                              : io::ShardedSafetensors::open(path);
+  check_size(config, weights.element_count(), path);
+  auto model = without_initial_values([&] { return gpt2(options_of(config, tensor)); });
+  load_state_of_file(*model, state_from(weights, tensor.dtype),
+                     fs::exists(files.weights) ? files.weights : path);
   return model;
 }
 

@@ -33,6 +33,20 @@ const LlamaOptions& checked(const LlamaOptions& options) {
                  options.heads, " heads");
   LOCKSTEP_CHECK(options.head_dim % 2 == 0, InvalidArgument, "Llama: heads of ", options.head_dim,
                  " features; rotary embeddings turn pairs, so that it must be even");
+  check_epsilon("Llama", options.norm_eps);
+  const auto check_above = [](const char* name, double value, double least) {
+    LOCKSTEP_CHECK(std::isfinite(value) && value > least, InvalidArgument, "Llama: ", name, " = ",
+                   value, "; it must be a number above ", least);
+  };
+  check_above("rope_theta", options.rope_theta, 0);
+  if (const auto& scaling = options.rope_scaling) {
+    check_above("rope_scaling.factor", scaling->factor, 0);
+    check_above("rope_scaling.low_freq_factor", scaling->low_freq_factor, 0);
+    check_above("rope_scaling.high_freq_factor", scaling->high_freq_factor,
+                scaling->low_freq_factor);
+    check_sizes("Llama", {{"rope_scaling.original_max_position_embeddings",
+                           scaling->original_max_position_embeddings}});
+  }
   return options;
 }
 

@@ -77,13 +77,13 @@ void check_size(const io::LlamaConfig& config, double held, const fs::path& path
 
 nn::ModulePtr<Llama> load_hugging_face_llama(const fs::path& path, TensorOptions tensor) {
   const NoGradGuard no_recording;
-  const bool is_file = path.extension() == ".safetensors";
+  const bool is_file = is_file_of_model(path);
   const io::LlamaConfig config =
       io::read_llama_config((is_file ? path.parent_path() : path) / "config.json");
   const auto files =
       is_file ? io::ShardedSafetensors::open_file(path) : io::ShardedSafetensors::open(path);
   check_size(config, files.element_count(), path);
-  auto model = llama(options_of(config, tensor));
+  auto model = without_initial_values([&] { return llama(options_of(config, tensor)); });
   load_state_of_file(*model, state_from(files, config.tied_embeddings, tensor.dtype), path);
   return model;
 }

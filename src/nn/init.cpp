@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "functional/uniform_bound.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
@@ -71,7 +72,12 @@ Tensor centred_uniform(Tensor tensor, double deviation, Generator& generator) {
   return uniform_(std::move(tensor), -bound, bound, generator);
 }
 
+constinit thread_local bool is_left_out = false;
+
 }  // namespace
+
+NoInitGuard::NoInitGuard() noexcept : previous_(std::exchange(is_left_out, true)) {}
+NoInitGuard::~NoInitGuard() { is_left_out = previous_; }
 
 Tensor uniform_(Tensor tensor, double low, double high, Generator& generator) {
   LOCKSTEP_CHECK(low <= high, InvalidArgument, "uniform_: bounds [", low, ", ", high,
@@ -79,6 +85,7 @@ Tensor uniform_(Tensor tensor, double low, double high, Generator& generator) {
   LOCKSTEP_CHECK(tensor.dtype() == DType::f64 || std::isfinite(static_cast<float>(high - low)),
                  InvalidArgument, "uniform_: bounds [", low, ", ", high,
                  "]; numbers are drawn in f32, which does not have their distance");
+  if (is_left_out) return tensor;
   const NoGradGuard no_recording;
   const Tensor drawn = rand(tensor.shape(), draw_options(tensor), generator);
   // Rounding to the tensor's dtype could give the bound that is not among the numbers.
@@ -89,6 +96,7 @@ Tensor uniform_(Tensor tensor, double low, double high, Generator& generator) {
 Tensor normal_(Tensor tensor, double mean, double deviation, Generator& generator) {
   LOCKSTEP_CHECK(deviation >= 0, InvalidArgument, "normal_: a deviation of ", deviation,
                  "; it must not be negative");
+  if (is_left_out) return tensor;
   const NoGradGuard no_recording;
   const Tensor drawn = randn(tensor.shape(), draw_options(tensor), generator);
   return tensor.copy_(affine(drawn, deviation, mean));
@@ -97,6 +105,7 @@ Tensor normal_(Tensor tensor, double mean, double deviation, Generator& generato
 Tensor orthogonal_(Tensor tensor, double gain, Generator& generator) {
   LOCKSTEP_CHECK(tensor.dim() >= 2, InvalidArgument, "orthogonal_: a tensor of shape ",
                  tensor.shape(), "; it needs two dimensions or more");
+  if (is_left_out) return tensor;
   const NoGradGuard no_recording;
   if (tensor.numel() == 0) return tensor;
   const std::int64_t rows = tensor.size(0), columns = tensor.numel() / rows;
@@ -106,6 +115,7 @@ Tensor orthogonal_(Tensor tensor, double gain, Generator& generator) {
 }
 
 Tensor constant_(Tensor tensor, double value) {
+  if (is_left_out) return tensor;
   const NoGradGuard no_recording;
   return tensor.fill_(value);
 }
@@ -120,6 +130,7 @@ Tensor trunc_normal_(Tensor tensor, TruncatedNormal options, Generator& generato
   const double share = 0.5 * (std::erf(above / std::sqrt(2.0)) - std::erf(below / std::sqrt(2.0)));
   LOCKSTEP_CHECK(share > 1e-3, InvalidArgument, "trunc_normal_: only ", share,
                  " of the normal distribution lies within [", options.low, ", ", options.high, "]");
+  if (is_left_out) return tensor;
   const NoGradGuard no_recording;
   const Tensor result = empty(tensor.shape(), {.dtype = DType::f64});
   std::vector<double> pool;

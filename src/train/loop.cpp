@@ -109,7 +109,8 @@ void Loop::warn_of_states_left_out(const Step& step) {
         warning, "the checkpoints of ", state_->options.checkpoint_dir.string(),
         " keep nothing of ", beside.name,
         ", so that a run that is resumed has other bits; call loop.add(step), and "
-        "loop.add(\"hook\", hook, ddp) or loop.add(\"averaging\", averaging), before run()");
+        "loop.add(\"hook\", hook, ddp) or loop.add(\"averaging\", averaging), before run(), or of "
+        "a hook of one's own its TensorState, whose object is the hook");
   for (const char* const name : {"model", "optimizer"})
     if (!checkpoints()->has(name))
       LOCKSTEP_LOG(warning, "the checkpoints of ", state_->options.checkpoint_dir.string(),

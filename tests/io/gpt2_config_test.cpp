@@ -1,5 +1,9 @@
 #include "lockstep/io/gpt2_config.hpp"
 
+#include <fstream>
+#include <iterator>
+#include <tuple>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,6 +55,27 @@ TEST(Gpt2Config, KeepsTheTokensThatTextsBeginAndEndWith) {
     write_gpt2_config(folder / "config.json", config);
     EXPECT_EQ(read_gpt2_config(folder / "config.json"), config);
   }
+}
+
+TEST(Gpt2Config, TakesTheNamesThatAllModelsHaveFirstAsTransformersDoes) {
+  const Gpt2Config config = read(sizes(
+      R"(,"num_hidden_layers":3,"num_attention_heads":2,"hidden_size":8,"max_position_embeddings":5)"));
+  EXPECT_EQ(std::tuple(config.layers, config.heads, config.channels, config.positions),
+            std::tuple(3, 2, 8, 5));
+  EXPECT_EQ(read(sizes(R"(,"num_attention_heads":null,"layer_norm_epsilon":0)")).heads, 4);
+}
+
+TEST(Gpt2Config, TellsOfDropoutForWhoeverTrainsOn) {
+  const TemporaryFolder folder;
+  Gpt2Config config{3, 2, 8, 7, 100};
+  config.dropout = 0.25;
+  config.attention_dropout = 0.5;
+  write_gpt2_config(folder / "config.json", config);
+  std::ifstream in(folder / "config.json");
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  for (const char* const line :
+       {"\"attn_pdrop\": 0.5", "\"embd_pdrop\": 0.25", "\"resid_pdrop\": 0.25"})
+    EXPECT_THAT(text, HasSubstr(line));
 }
 
 TEST(Gpt2Config, NamesSizesThatAreMissingOrImpossible) {

@@ -1,6 +1,7 @@
 #include "lockstep/models/gpt2.hpp"
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/data/packed_dataset.hpp"
 #include "lockstep/io/safetensors.hpp"
+#include "lockstep/io/sharded_safetensors.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -209,6 +211,24 @@ TEST(Gpt2, ComesBackFromAFileWithItsConfigurationBesideIt) {
   EXPECT_EQ(again->options().heads, 2);
 }
 
+TEST(Gpt2, ComesBackFromSeveralFilesAndDrawsNothing) {
+  const testing::TemporaryFolder temporary;
+  const auto model = models::gpt2(tiny_gpt2);
+  models::save_hugging_face(*model, temporary.path());
+  const auto whole = io::SafetensorsFile::open(temporary.path() / "model.safetensors");
+  NamedTensors state;
+  for (const std::string& name : whole.names()) state.emplace_back(name, whole.tensor(name));
+  io::save_sharded_safetensors(temporary.path(), state, 500);
+  ASSERT_FALSE(std::filesystem::exists(temporary.path() / "model.safetensors"));
+  manual_seed(3);
+  const auto again = models::load_hugging_face(temporary.path());
+  const double next = rand({1}).item();
+  manual_seed(3);
+  EXPECT_EQ(rand({1}).item(), next);
+  const Tensor tokens = tokens_of({1, 2, 3});
+  EXPECT_TRUE(equal(model(tokens), again(tokens)));
+}
+
 TEST(Gpt2, RefusesAModelOfAnotherKind) {
   const testing::TemporaryFolder temporary;
   models::save_hugging_face(*models::gpt2(tiny_gpt2), temporary.path());
@@ -302,6 +322,7 @@ TEST(Gpt2, StartsAsPublished) {
 
 TEST(Gpt2, RefusesWhatDoesNotFit) {
   EXPECT_THROW(models::gpt2({.heads = 5}), InvalidArgument);
+  EXPECT_THROW(models::gpt2({.norm_eps = -1}), InvalidArgument);
   EXPECT_THAT([] { models::gpt2({.layers = 0}); },
               ::testing::ThrowsMessage<InvalidArgument>(
                   ::testing::HasSubstr("GPT-2: layers = 0; all sizes must be at least 1")));

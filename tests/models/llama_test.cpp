@@ -1,5 +1,6 @@
 #include "lockstep/models/llama.hpp"
 
+#include <cmath>
 #include <fstream>
 #include <utility>
 
@@ -211,8 +212,33 @@ TEST_F(LlamaFiles, RefusesABrokenIndex) {
   index(R"({"weight_map": {"other": "model-00001-of-00004.safetensors"}})");
 }
 
+TEST_F(LlamaFiles, RefusesATensorInTwoFiles) {
+  save(tiny_llama, 3000);
+  const fs::path second = folder / "model-00002-of-00004.safetensors";
+  const auto file = io::SafetensorsFile::open(second);
+  NamedTensors state{{"model.embed_tokens.weight", zeros({1})}};
+  for (const std::string& name : file.names())
+    if (name != state[0].first) state.emplace_back(name, file.tensor(name));
+  io::save_safetensors(second, state);
+  EXPECT_THROW(models::load_hugging_face_llama(folder), CorruptData);
+}
+
+TEST_F(LlamaFiles, AreFoundInAFolderWhoseNameEndsAsAFileDoes) {
+  folder = temporary.path() / "a.safetensors";
+  save(tiny_llama);
+  set("hidden_act", "\"swish\"");
+  expect_same_logits();
+}
+
 TEST(Llama, RefusesWhatDoesNotFit) {
   EXPECT_THROW(models::llama({.kv_heads = 5}), InvalidArgument);
+  EXPECT_THROW(models::llama({.rope_theta = 0}), InvalidArgument);
+  EXPECT_THROW(models::llama({.rope_theta = std::nan("")}), InvalidArgument);
+  EXPECT_THROW(models::llama({.norm_eps = -1e-6}), InvalidArgument);
+  EXPECT_THROW(models::llama({.rope_scaling = io::RopeScaling{.factor = 0}}), InvalidArgument);
+  EXPECT_THROW(
+      models::llama({.rope_scaling = io::RopeScaling{.low_freq_factor = 9, .high_freq_factor = 3}}),
+      InvalidArgument);
   EXPECT_THROW(models::llama({.head_dim = 7}), InvalidArgument);
   EXPECT_THROW(models::llama({.layers = 0}), InvalidArgument);
   const auto model = models::llama(tiny_llama);

@@ -16,6 +16,7 @@
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "lockstep/train/step_graph.hpp"
+#include "support/refusal.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -157,8 +158,14 @@ TEST(Checkpoint, RefusesAnotherRunThanTheFirst) {
     x.set_grad({});
   };
   expect_refusal([&](const Tensor& in) { return run++ ? tanh(tanh(in)) : tanh(in); },
-                 "saved 2 tensors, the first time 1");
-  expect_refusal([&](const Tensor& in) { return run++ ? in.slice(0, 0, 2).square() : in.square(); },
+                 "comes to tanh where the first time it had ended");
+  expect_refusal([&](const Tensor& in) { return run++ ? tanh(in) : tanh(tanh(in)); },
+                 "saved 1 tensors, the first time 2");
+  expect_refusal([&](const Tensor& in) { return run++ ? square(in) : square(in) + in; },
+                 "ended before add");
+  expect_refusal([&](const Tensor& in) { return run++ ? cos(in) : sin(in); },
+                 "comes to cos where the first time sin");
+  expect_refusal([&](const Tensor& in) { return in.slice(0, 0, run++ ? 2 : 4).square(); },
                  "the first time f32 [4]");
   expect_refusal(
       [&](const Tensor& in) {
@@ -166,6 +173,26 @@ TEST(Checkpoint, RefusesAnotherRunThanTheFirst) {
         return tanh(in);
       },
       "not again");
+}
+
+TEST(Checkpoint, RefusesModulesThatWentToAnotherModeBeforeBackward) {
+  const auto norm = nn::make<nn::BatchNorm2d>(2);
+  const auto dropout = nn::make<nn::Dropout>(0.5);
+  const auto linear = nn::make<nn::Linear>(3, 3);
+  const Tensor x = randn({4, 2, 3, 3}).set_requires_grad();
+  for (nn::Module* const mode :
+       {static_cast<nn::Module*>(norm.get()), static_cast<nn::Module*>(dropout.get())})
+    for (const bool trained : {true, false}) {
+      mode->train(trained);
+      const Tensor y =
+          nn::checkpoint([&](const Tensor& in) { return linear(dropout(norm(linear(in)))); }, x);
+      mode->train(!trained);
+      EXPECT_NE(
+          testing::refusal([&] { y.sum().backward(); }).find("went to training or evaluation"),
+          std::string::npos);
+      mode->train(trained);
+      EXPECT_NO_THROW(y.sum().backward()) << "back in the mode of the forward";
+    }
 }
 
 TEST(Checkpoint, RefusesAnInputThatWasChanged) {

@@ -127,6 +127,22 @@ TEST_F(Init, LayersStartAsPytorchStartsThem) {
   EXPECT_EQ(Statistics(attention->out_proj->bias).high, 0.0);
 }
 
+TEST_F(Init, IsLeftOutUnderAGuard) {
+  manual_seed(1);
+  const double first = rand({1}).item();
+  manual_seed(1);
+  const Tensor x = full({2, 3}, 7.0);
+  {
+    const nn::init::NoInitGuard no_values;
+    nn::init::kaiming_uniform_(nn::init::normal_(nn::init::orthogonal_(nn::init::zeros_(x))));
+    nn::init::trunc_normal_(x);
+    nn::make<nn::Linear>(3, 4);
+  }
+  EXPECT_EQ(amin(x).item(), 7);
+  EXPECT_EQ(amax(x).item(), 7);
+  EXPECT_EQ(rand({1}).item(), first);
+}
+
 TEST_F(Init, SameSeedGivesTheSameModel) {
   manual_seed(3);
   const auto a = nn::make<nn::Linear>(10, 10);

@@ -420,5 +420,17 @@ TEST(Identity, GivesWhatItIsGiven) {
   EXPECT_TRUE(nn::make<nn::Identity>()(x).is_same(x));
 }
 
+TEST(BatchNorm2d, LoadsStatesThatDoNotCountBatches) {
+  const auto norm = nn::make<nn::BatchNorm2d>(2);
+  NamedTensors state = norm->state_dict();
+  std::erase_if(state, [](const auto& named) { return named.first == "num_batches_tracked"; });
+  ASSERT_EQ(state.size(), 4U);
+  state[0].second = full({2}, 3.0);
+  norm->load_state_dict(state);
+  EXPECT_TRUE(equal(norm->weight, full({2}, 3.0)));
+  state.pop_back();
+  EXPECT_THROW(norm->load_state_dict(state), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,3 +1,4 @@
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -5,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/autograd/grad.hpp"
+#include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -268,6 +271,32 @@ TEST(Conversion, RoundTripsBetweenAllDtypes) {
 TEST(Conversion, KeepsTheOrderOfViews) {
   const Tensor x = counting({2, 3}).transpose(0, 1);
   EXPECT_THAT(x.to(DType::f32).to_vector<float>(), ElementsAre(0, 3, 1, 4, 2, 5));
+}
+
+// Whether a view changes anything depends on extents, as of a batch of one: what it is must not.
+TEST(Views, OfTheSameShapeHaveGradientsAndHooksOfTheirOwn) {
+  const std::vector<std::function<Tensor(const Tensor&)>> views = {[](const Tensor& x) { return x.reshape({2}); },
+                                                                   [](const Tensor& x) { return x.view({-1}); },
+                                                                   [](const Tensor& x) { return x.flatten(); },
+                                                                   [](const Tensor& x) { return x.squeeze(); },
+                                                                   [](const Tensor& x) { return x.squeeze(0); },
+                                                                   [](const Tensor& x) { return x.expand({2}); },
+                                                                   [](const Tensor& x) { return expand_as(x, x); },
+                                                                   [](const Tensor& x) { return x.t(); }};
+  for (const auto& view : views) {
+    const Tensor w = tensor<double>({1, 2}).set_requires_grad();
+    const Tensor seen = view(w);
+    const Tensor loss = sum(seen * 3.0) + sum(w) * 10.0;
+    EXPECT_THAT(autograd::grad({loss}, {seen}, {.retain_graph = true})[0].to_vector<double>(),
+                ElementsAre(3, 3));
+    seen.register_hook([](const Tensor& gradient) { return gradient * 0.0; });
+    loss.backward();
+    EXPECT_THAT(w.grad().to_vector<double>(), ElementsAre(10, 10));
+    const Tensor constant = no_grad([&] { return view(w); });
+    EXPECT_FALSE(constant.requires_grad());
+    EXPECT_EQ(constant.data_ptr(), w.data_ptr());
+    EXPECT_TRUE(view(constant).is_same(constant)) << "nothing flows through it";
+  }
 }
 
 TEST(InPlace, BroadcastsTheOperand) {

@@ -58,10 +58,18 @@ class Recomputation final : public RefCounted {
   /// A recorded op of the part reads a tensor. @throws InvalidArgument in a later run, if it was
   /// changed since the first.
   void note_use(std::string_view op, const Tensor& operand);
+  /// A recorded op of the part that the calling thread records or runs, if any, does what no
+  /// operand tells: what `choice` stands for. @throws InvalidArgument in a later run that differs.
+  static void note_choice(std::string_view op, double choice);
 
  private:
   friend class SavedTensor;
   class Slot;
+  /// What an op reads or does: the value stamp, or the choice.
+  struct Use {
+    std::string_view op;
+    std::uint64_t stamp;
+  };
 
   void destroy() noexcept override { delete this; }
   /// Takes a tensor that is being saved; in the first run a placeholder comes in its place.
@@ -69,6 +77,10 @@ class Recomputation final : public RefCounted {
   /// What stands behind a placeholder.
   static const Tensor& value_of(const Tensor& placeholder);
   const Tensor& value(std::size_t index);
+  /// Notes a use in the first run. @return in a later one the same op's of the first, else null.
+  /// @throws InvalidArgument if another op came there.
+  const Use* note(const Use& use);
+  void check_run() const;
   void run();
 
   std::function<void()> again_;
@@ -77,7 +89,7 @@ class Recomputation final : public RefCounted {
   PlaceId place_;
   std::vector<Slot*> slots_;         // of each SavedTensor; null: kept, or gone
   std::vector<SavedTensor> values_;  // of the last run
-  std::vector<std::uint64_t> uses_;  // of each `note_use`: the value stamp
+  std::vector<Use> uses_;            // of the first run
   std::size_t next_ = 0;             // of the SavedTensors of this run
   std::size_t next_use_ = 0;         // of its uses
   Recomputation* within_ = nullptr;  // the part, recorded or run, in which this one is recorded

@@ -20,6 +20,10 @@ struct Gpt2Config {
   std::int64_t vocabulary = 50257;
   double layer_norm_epsilon = 1e-5;
   SpecialTokens special_tokens = {};
+  /// In training, after the embedding and each residual branch: written, not read.
+  double dropout = 0.0;
+  /// Of attention's weights, likewise.
+  double attention_dropout = 0.0;
   friend bool operator==(const Gpt2Config&, const Gpt2Config&) = default;
 };
 

@@ -133,8 +133,8 @@ class Gpt2 : public nn::Module {
 inline nn::ModulePtr<Gpt2> gpt2(const Gpt2Options& options = {}) { return nn::make<Gpt2>(options); }
 
 /// Reads a GPT-2 that Hugging Face's transformers, or `save_hugging_face`, saved.
-/// @param path a folder with config.json and model.safetensors, or a safetensors file with its
-/// config.json beside it.
+/// @param path a folder with config.json and model.safetensors, or shards with their
+/// model.safetensors.index.json; or a safetensors file with its config.json beside it.
 /// @param tensor dtype and device of the parameters, whatever the file's dtype is. Dropout is 0.
 /// @throws FileError, CorruptData, Unsupported for a model that is no GPT-2 of this form,
 /// InvalidArgument naming the file and tensors that are missing, unexpected or of another shape.

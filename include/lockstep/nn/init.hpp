@@ -9,6 +9,19 @@
 
 namespace lockstep::nn::init {
 
+/// While it lives, the functions of this thread leave tensors as they are, and draw nothing: for a
+/// model whose whole state is loaded next. Its parameters hold whatever lay in memory until then.
+class NoInitGuard {
+ public:
+  [[nodiscard]] NoInitGuard() noexcept;
+  NoInitGuard(const NoInitGuard&) = delete;
+  NoInitGuard& operator=(const NoInitGuard&) = delete;
+  ~NoInitGuard();
+
+ private:
+  bool previous_;
+};
+
 /// Uniform over [low, high).
 Tensor uniform_(Tensor tensor, double low, double high, Generator& generator = default_generator());
 /// Normal.

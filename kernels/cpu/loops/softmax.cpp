@@ -6,6 +6,11 @@ namespace {
 
 using functional::SoloGroup;
 
+/// Rows of fewer columns are taken together, many at a time.
+constexpr std::int64_t least_long_columns = 64;
+
+bool is_short(std::int64_t columns) { return columns > 0 && columns < least_long_columns; }
+
 /// As softmax_row, with exponentials kept where they were taken: in the row itself, or in `kept`
 /// where its dtype would round them.
 template <class T, class A>
@@ -31,8 +36,40 @@ LOCKSTEP_ALWAYS_INLINE void softmax_row_once(T* y, const T* x, A* kept, std::int
   });
 }
 
+/// Many rows of a few columns at a time: exponentials and logarithms fill whole vectors.
+template <class T>
+void short_softmax(const SoftmaxRows& a, std::int64_t begin, std::int64_t end) {
+  using A = AccumulateType<T>;
+  constexpr std::int64_t elements = 512;
+  alignas(64) A shifted[elements], exponentials[elements], sums[elements];
+  const std::int64_t n = a.columns, step = elements / n;
+  for (; begin < end; begin += step) {
+    const std::int64_t rows = end - begin < step ? end - begin : step;
+    const T* const x = static_cast<const T*>(a.x) + begin * n;
+    T* const y = static_cast<T*>(a.out) + begin * n;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      A largest = -static_cast<A>(functional::math::detail::infinity);
+      for (std::int64_t i = 0; i < n; ++i)
+        largest = functional::Larger{}(largest, static_cast<A>(x[r * n + i]));
+      for (std::int64_t i = 0; i < n; ++i)
+        shifted[r * n + i] = static_cast<A>(x[r * n + i]) - largest;
+    }
+    for (std::int64_t i = 0; i < rows * n; ++i) exponentials[i] = functional::math::exp(shifted[i]);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      sums[r] = 0;
+      for (std::int64_t i = 0; i < n; ++i) sums[r] += exponentials[r * n + i];
+    }
+    for (std::int64_t r = 0; r < rows; ++r)
+      sums[r] = a.log ? functional::math::log(sums[r]) : A(1) / sums[r];
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t i = r * n; i < (r + 1) * n; ++i)
+        y[i] = static_cast<T>(a.log ? shifted[i] - sums[r] : exponentials[i] * sums[r]);
+  }
+}
+
 template <class T>
 void softmax(const SoftmaxRows& a, std::int64_t begin, std::int64_t end) {
+  if (is_short(a.columns)) return short_softmax<T>(a, begin, end);
   using A = AccumulateType<T>;
   constexpr bool rounds = sizeof(T) < sizeof(A);
   constexpr std::int64_t most_kept = rounds ? 4096 : 1;
@@ -51,8 +88,39 @@ void softmax(const SoftmaxRows& a, std::int64_t begin, std::int64_t end) {
   }
 }
 
+/// Many rows of a few columns at a time.
+template <class T>
+void short_softmax_backward(const SoftmaxRows& a, std::int64_t begin, std::int64_t end) {
+  using A = AccumulateType<T>;
+  constexpr std::int64_t elements = 512;
+  alignas(64) A result[elements], gradient[elements];
+  const std::int64_t n = a.columns, step = elements / n;
+  for (; begin < end; begin += step) {
+    const std::int64_t rows = end - begin < step ? end - begin : step;
+    const T* const dy = static_cast<const T*>(a.dy) + begin * n;
+    const T* const y = static_cast<const T*>(a.y) + begin * n;
+    T* const dx = static_cast<T*>(a.out) + begin * n;
+    for (std::int64_t i = 0; i < rows * n; ++i) {
+      gradient[i] = static_cast<A>(dy[i]);
+      result[i] = a.log ? functional::math::exp(static_cast<A>(y[i])) : static_cast<A>(y[i]);
+    }
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const A *const g = gradient + r * n, *const result_of_row = result + r * n;
+      A total = 0;
+      if (a.log)
+        for (std::int64_t i = 0; i < n; ++i) total += g[i];
+      else
+        for (std::int64_t i = 0; i < n; ++i) total += g[i] * result_of_row[i];
+      for (std::int64_t i = 0; i < n; ++i)
+        dx[r * n + i] = static_cast<T>(a.log ? g[i] - result_of_row[i] * total
+                                             : result_of_row[i] * (g[i] - total));
+    }
+  }
+}
+
 template <class T>
 void softmax_backward(const SoftmaxRows& a, std::int64_t begin, std::int64_t end) {
+  if (is_short(a.columns)) return short_softmax_backward<T>(a, begin, end);
   using A = AccumulateType<T>;
   for (std::int64_t at = begin * a.columns; at < end * a.columns; at += a.columns) {
     T* const dx = static_cast<T*>(a.out) + at;
@@ -77,7 +145,7 @@ auto row_of(const CrossEntropyRows& a, std::int64_t row) {
       .smoothing = static_cast<A>(a.smoothing)};
 }
 
-/// Takes the exponentials of rows [begin, end), which fill no vector alone, many rows at a time.
+/// Takes the exponentials of short rows [begin, end), many rows at a time.
 /// Calls `visit(row, largest, exponentials)`, where those are of the logits less `largest =
 /// maximum(row)`.
 template <class T, class Maximum, class Visit>
@@ -101,8 +169,6 @@ void for_each_short_row(const CrossEntropyRows& a, std::int64_t begin, std::int6
     for (std::int64_t r = 0; r < rows; ++r) visit(begin + r, largest[r], exponentials + r * n);
   }
 }
-
-bool is_short(std::int64_t columns) { return columns > 0 && columns < SoloGroup::width; }
 
 template <class A>
 void keep(const CrossEntropyRows& a, std::int64_t row,

@@ -168,6 +168,9 @@ void Launch::end() {
 
 bool Launch::run() {
   if (communicator_->is_aborted() || has_sticky_error()) {
+    // What was launched behind it runs, on whatever lies there: the abort is what went wrong.
+    if (!has_sticky_error() && std::ranges::all_of(accesses(), is_reachable))
+      mark_written(accesses());
     calls_.clear();
     registered_.clear();
     return true;

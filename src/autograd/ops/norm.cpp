@@ -9,6 +9,7 @@
 #include "lockstep/autograd/ops/indexing.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
+#include "lockstep/autograd/recomputation.hpp"
 #include "tensor/random_draw.hpp"
 
 namespace lockstep {
@@ -335,6 +336,7 @@ Tensor dropout(const Tensor& x_in, double p, bool training) {
   LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, ops::dropout.name, ": probability ", p,
                  " is outside [0, 1]");
   const OpCall call(ops::dropout, x_in);
+  if (call.recording()) Recomputation::note_choice(call.name(), training ? p : 0);
   if (!training || p == 0) return x_in;
   const Tensor x = call.dense(0);
   const RandomDraw draw(default_generator(), stream_of(x));

@@ -1,9 +1,14 @@
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "autograd/ops/common.hpp"
-#include "autograd/ops/composed.hpp"
 #include "autograd/ops/numbers.hpp"
+#include "autograd/ops/reversed.hpp"
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/ops/indexing.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/ops/reduce.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
 
 namespace lockstep {
@@ -24,6 +29,15 @@ void check_pairs(const Tensor& x, Padding padding) {
   for (std::size_t i = 0; i < padding.size(); i += 2)
     LOCKSTEP_CHECK(padding[i] >= 0 && padding[i + 1] >= 0, InvalidArgument, ops::pad.name,
                    ": negative padding ", padding[i], ", ", padding[i + 1]);
+}
+
+std::int64_t padded_extent(std::int64_t before, std::int64_t after, std::int64_t extent) {
+  std::int64_t padded = 0;
+  LOCKSTEP_CHECK(!__builtin_add_overflow(extent, before, &padded) &&
+                     !__builtin_add_overflow(padded, after, &padded),
+                 InvalidArgument, ops::pad.name, ": a padding of ", before, ", ", after,
+                 " makes an extent that no tensor has");
+  return padded;
 }
 
 /// @throws InvalidArgument where a mode has no element for a place that far outside an extent.
@@ -47,7 +61,6 @@ void check_reach(PaddingMode mode, std::int64_t before, std::int64_t after, std:
 /// Where in a dimension the elements of the padded one come from (i64).
 Tensor sources(PaddingMode mode, std::int64_t before, std::int64_t after, std::int64_t extent,
                Device device) {
-  check_reach(mode, before, after, extent);
   const Tensor place = arange(extent + before + after, {DType::i64, device}) - before;
   const std::int64_t last = extent - 1;
   switch (mode) {
@@ -57,19 +70,107 @@ Tensor sources(PaddingMode mode, std::int64_t before, std::int64_t after, std::i
   }
 }
 
+/// The padding of one dimension.
+struct Sides {
+  int dim;
+  std::int64_t before, after, extent;
+
+  /// Of a padded tensor, one side and what it repeats: of an extent of 1 where that is one element.
+  std::pair<Tensor, Tensor> of(const Tensor& padded, PaddingMode mode, bool is_before) const {
+    const std::int64_t n = is_before ? before : after, end = before + extent;
+    const Tensor side = padded.narrow(dim, is_before ? 0 : end, n);
+    switch (mode) {
+      case PaddingMode::reflect:
+        return {side, padded.narrow(dim, is_before ? before + 1 : end - 1 - n, n)};
+      case PaddingMode::circular: return {side, padded.narrow(dim, is_before ? extent : before, n)};
+      default: return {side, padded.narrow(dim, is_before ? before : end - 1, 1)};
+    }
+  }
+};
+
+/// The sides of each dimension that is padded, the last one first.
+std::vector<Sides> sides_of(const Tensor& x, Padding padding) {
+  std::vector<Sides> all;
+  for (std::size_t i = 0; i < padding.size(); i += 2) {
+    const int d = x.dim() - 1 - static_cast<int>(i / 2);
+    if (padding[i] != 0 || padding[i + 1] != 0)
+      all.push_back({d, padding[i], padding[i + 1], x.size(d)});
+  }
+  return all;
+}
+
+/// Writes what lies outside the middle of `y`, one dimension after the other: what a later one
+/// repeats holds the sides of those before it.
+void fill_sides(Tensor& y, const std::vector<Sides>& dims, PaddingMode mode) {
+  const NoGradGuard no_recording;
+  for (auto at = dims.begin(); at != dims.end(); ++at) {
+    Tensor part = y;
+    for (auto later = at + 1; later != dims.end(); ++later)
+      part = part.narrow(later->dim, later->before, later->extent);
+    for (const bool is_before : {true, false}) {
+      auto [side, repeated] = at->of(part, mode, is_before);
+      if (side.numel() == 0) continue;
+      const ArrayView from = mode == PaddingMode::reflect ? reversed(repeated.view(), {at->dim})
+                                                          : repeated.expand(side.shape()).view();
+      backend_of(y).elementwise.copy({.out = side.view(), .in = from}, stream_of(y));
+    }
+  }
+}
+
+/// The gradient of what was padded: sides are added to what they repeat.
+Tensor fold_sides(const Tensor& dy, const std::vector<Sides>& dims, PaddingMode mode) {
+  Tensor dx = dy;
+  if (grad_enabled()) {  // to be differentiated itself
+    for (auto at = dims.rbegin(); at != dims.rend(); ++at) {
+      Shape shape = dx.shape();
+      shape[at->dim] = at->extent;
+      dx = index_add(zeros(shape, dy.options()), at->dim,
+                     sources(mode, at->before, at->after, at->extent, dy.device()), dx);
+    }
+    return dx;
+  }
+  dx = dy.clone();
+  for (auto at = dims.rbegin(); at != dims.rend(); ++at) {
+    for (const bool is_before : {true, false}) {
+      auto [side, repeated] = at->of(dx, mode, is_before);
+      if (side.numel() == 0) continue;
+      if (mode == PaddingMode::reflect)
+        repeated.add_(flip(side, {at->dim}));
+      else
+        repeated.add_(repeated.shape() == side.shape() ? side : sum(side, at->dim, true));
+    }
+    dx = dx.narrow(at->dim, at->before, at->extent);
+  }
+  return dx.contiguous();
+}
+
+Tensor pad_by_itself(const Tensor& x, Padding padding, PaddingMode mode) {
+  const OpCall call(ops::pad, x);
+  check_pairs(x, padding);
+  const std::vector<Sides> dims = sides_of(x, padding);
+  Shape shape = x.shape();
+  for (const Sides& sides : dims) {
+    check_reach(mode, sides.before, sides.after, sides.extent);
+    shape[sides.dim] = padded_extent(sides.before, sides.after, sides.extent);
+  }
+  Tensor y = empty(shape, x.options());
+  {
+    const NoGradGuard no_recording;
+    Tensor middle = y;
+    for (const Sides& sides : dims) middle = middle.narrow(sides.dim, sides.before, sides.extent);
+    backend_of(x).elementwise.copy({.out = middle.view(), .in = x.view()}, stream_of(x));
+  }
+  fill_sides(y, dims, mode);
+  if (!call.recording()) return y;
+  return call.record(y, Differentiable{[dims, mode](const Tensor& dy, InputGradients& inputs) {
+                       inputs.set(0, fold_sides(dy, dims, mode));
+                     }});
+}
+
 }  // namespace
 
 Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, PaddingMode mode) {
-  if (mode == PaddingMode::constant) return pad(x, padding, 0);
-  const ComposedOp call(ops::pad, x);
-  check_pairs(x, padding);
-  Tensor y = x;
-  for (std::size_t i = 0; i < padding.size(); i += 2) {
-    if (padding[i] == 0 && padding[i + 1] == 0) continue;
-    const int d = x.dim() - 1 - static_cast<int>(i / 2);
-    y = index_select(y, d, sources(mode, padding[i], padding[i + 1], x.size(d), x.device()));
-  }
-  return y.is_same(x) ? x.clone() : y;
+  return mode == PaddingMode::constant ? pad(x, padding, 0) : pad_by_itself(x, padding, mode);
 }
 
 Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, Scalar value) {
@@ -81,10 +182,7 @@ Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, Scalar value)
   for (std::size_t i = 0; i < padding.size(); i += 2) {
     const int d = x.dim() - 1 - static_cast<int>(i / 2);
     before[d] = padding[i];
-    LOCKSTEP_CHECK(!__builtin_add_overflow(shape[d], padding[i], &shape[d]) &&
-                       !__builtin_add_overflow(shape[d], padding[i + 1], &shape[d]),
-                   InvalidArgument, call.name(), ": a padding of ", padding[i], ", ",
-                   padding[i + 1], " makes an extent that no tensor has");
+    shape[d] = padded_extent(padding[i], padding[i + 1], shape[d]);
   }
   const auto inner = [before](Tensor window, const Shape& from) {
     for (int d = 0; d < from.size(); ++d) window = window.slice(d, before[d], before[d] + from[d]);

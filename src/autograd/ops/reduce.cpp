@@ -311,9 +311,9 @@ Tensor var(const Tensor& x_in, const Dims& dims, std::int64_t correction, bool k
 Tensor std(const Tensor& x, const Dims& dims, std::int64_t correction, bool keepdim) {
   const ComposedOp call(ops::std, x);
   const Tensor variance = var(x, dims, correction, keepdim);
-  // At 0 the root has no slope, but the variance's gradient is 0.
+  // At 0 the root has no slope: it counts as constant.
   const Tensor none = variance == 0.0;
-  return where(none, variance, sqrt(where(none, ones_like(variance), variance)));
+  return masked_fill(sqrt(masked_fill(variance, none, 1.0)), none, 0.0);
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include "autograd/ops/common.hpp"
 #include "autograd/ops/composed.hpp"
 #include "autograd/ops/recorded.hpp"
+#include "autograd/ops/reversed.hpp"
 
 namespace lockstep {
 
@@ -23,18 +24,6 @@ LOCKSTEP_OP(triu, any, follow, same)
 namespace {
 
 using namespace autograd;
-
-/// The same array read backwards along dimensions.
-ArrayView reversed(ArrayView view, const Dims& dims) {
-  std::int64_t offset = 0;
-  for (const auto dim : dims) {
-    const int d = static_cast<int>(dim);
-    offset += (view.shape[d] - 1) * view.strides[d];
-    view.strides[d] = -view.strides[d];
-  }
-  view.data = view.as<std::byte>() + offset * static_cast<std::int64_t>(size_of(view.dtype));
-  return view;
-}
 
 Tensor triangle(const OpDescriptor& op, const Tensor& x, bool upper, std::int64_t diagonal) {
   const OpCall call(op, x);

@@ -113,18 +113,26 @@ Tensor reshaped_view(const Tensor& x, const Shape& target) {
                  });
 }
 
+/// A view that changes nothing: of what gradients flow through a tensor of its own, as with other
+/// shapes, so that hooks, gradients and NoGradGuard do alike whatever the extents.
+Tensor same_view(const Tensor& x) {
+  if (!x.requires_grad()) return x;
+  return view_op(ops::reshape, x, x.data_ptr(), x.shape(), x.strides(),
+                 [](const Tensor& dy, const InputGradients&) { return dy; });
+}
+
 }  // namespace
 
 Tensor Tensor::reshape(Shape wanted) const {
   const Shape target = infer_extent(ops::reshape.name, wanted, numel());
-  if (target == shape()) return *this;
+  if (target == shape()) return same_view(*this);
   if (Tensor seen = reshaped_view(*this, target); seen.defined()) return seen;
   return contiguous().reshape(target);
 }
 
 Tensor Tensor::view(Shape wanted) const {
   const Shape target = infer_extent("view", wanted, numel());
-  if (target == shape()) return *this;
+  if (target == shape()) return same_view(*this);
   Tensor seen = reshaped_view(*this, target);
   LOCKSTEP_CHECK(seen.defined(), InvalidArgument, "view: memory of shape ", shape(),
                  " and strides ", strides(), " has no view of shape ", target,
@@ -247,7 +255,7 @@ Tensor Tensor::expand(Shape wanted) const {
   const int lead = wanted.size() - dim();
   for (int i = 0; i < wanted.size(); ++i)
     if (wanted[i] == -1 && i >= lead) wanted[i] = shape()[i - lead];
-  if (wanted == shape()) return *this;
+  if (wanted == shape()) return same_view(*this);
   const Strides repeated = broadcast_strides(shape(), strides(), wanted);
   return view_op(ops::expand, *this, data_ptr(), wanted, repeated,
                  [](const Tensor& dy, const InputGradients& inputs) {
@@ -263,7 +271,7 @@ Tensor Tensor::unsqueeze(std::int64_t dim) const {
 
 Tensor Tensor::squeeze(std::int64_t dim) const {
   const int d = wrap_dim(dim, this->dim());
-  if (shape()[d] != 1) return *this;
+  if (shape()[d] != 1) return same_view(*this);
   Shape without = shape();
   without.erase(d);
   return reshape(without);
@@ -279,7 +287,7 @@ Tensor Tensor::squeeze() const {
 Tensor Tensor::t() const {
   LOCKSTEP_CHECK(dim() <= 2, InvalidArgument, "t: a tensor of shape ", shape(),
                  " is no matrix; use transpose() or permute()");
-  return dim() < 2 ? *this : transpose(0, 1);
+  return dim() < 2 ? same_view(*this) : transpose(0, 1);
 }
 
 }  // namespace lockstep
