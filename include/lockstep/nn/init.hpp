@@ -13,6 +13,7 @@ namespace lockstep::nn::init {
 /// model whose whole state is loaded next. Its parameters hold whatever lay in memory until then.
 class NoInitGuard {
  public:
+  /// Begins.
   [[nodiscard]] NoInitGuard() noexcept;
   NoInitGuard(const NoInitGuard&) = delete;
   NoInitGuard& operator=(const NoInitGuard&) = delete;
