@@ -70,6 +70,9 @@ target_compile_options(lockstep_flags INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(lockstep_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
+# Clang does not know GCC's pragmas and targets, and would have && where loops over vectors have &.
+target_compile_options(lockstep_flags INTERFACE
+  "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-unknown-pragmas;-Wno-unknown-warning-option;-Wno-ignored-attributes;-Wno-bitwise-instead-of-logical;-Wno-bitwise-conditional-parentheses>")
 if(LOCKSTEP_WARNINGS_AS_ERRORS)
   target_compile_options(lockstep_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
