@@ -40,9 +40,10 @@ void run_turned(RowLoop<SoftmaxRows> across, const SoftmaxRows& rows, std::size_
 }
 
 /// Runs the loop for rows along a dimension of arrays like `like`: `across` where neighbours in
-/// memory are of different rows, else `along`. Rows of very few elements are turned for `across`.
+/// memory are of different rows, else `along`. @param narrow rows of fewer elements, which leave a
+/// vector's lanes idle, are turned for `across`.
 void run_softmax(RowLoop<SoftmaxRows> along, RowLoop<SoftmaxRows> across, SoftmaxRows rows,
-                 const ArrayView& like, int dim) {
+                 const ArrayView& like, int dim, std::int64_t narrow) {
   const int last = like.rank() - 1;
   for (int d = dim < 0 ? last : dim; d < last; ++d) rows.inner *= like.shape[d + 1];
   if (rows.inner == 1 || like.numel() == 0) {
@@ -51,7 +52,7 @@ void run_softmax(RowLoop<SoftmaxRows> along, RowLoop<SoftmaxRows> across, Softma
     const std::int64_t grain =
         std::max<std::int64_t>(1, parallel_grain / std::max<std::int64_t>(1, rows.columns));
     // By all rows: what a thread has of them must not change their bits.
-    const bool turns = rows.columns > 0 && rows.columns < 8 && count >= 64;
+    const bool turns = rows.columns > 0 && rows.columns < narrow && count >= 64;
     return parallel_for(count, grain, [&](std::int64_t begin, std::int64_t end) {
       if (turns)
         run_turned(across, rows, size_of(like.dtype), begin, end);
@@ -73,14 +74,15 @@ void softmax::forward(const kernels::SoftmaxArguments& a, StreamRef) {
   const auto dtype = require_rows("softmax", {&a.x, &a.y});
   const RowLoops& table = loops().rows;
   run_softmax(table.softmax[dtype], table.inner_softmax[dtype],
-              {.out = a.y.data, .x = a.x.data, .log = a.log}, a.x, a.dim);
+              {.out = a.y.data, .x = a.x.data, .log = a.log}, a.x, a.dim, 32);
 }
 
 void softmax::backward(const kernels::SoftmaxBackwardArguments& a, StreamRef) {
   const auto dtype = require_rows("softmax_backward", {&a.y, &a.dy, &a.dx});
   const RowLoops& table = loops().rows;
   run_softmax(table.softmax_backward[dtype], table.inner_softmax_backward[dtype],
-              {.out = a.dx.data, .dy = a.dy.data, .y = a.y.data, .log = a.log}, a.y, a.dim);
+              {.out = a.dx.data, .dy = a.dy.data, .y = a.y.data, .log = a.log}, a.y, a.dim,
+              a.log && a.y.dtype != DType::f32 ? 32 : 8);
 }
 
 }  // namespace lockstep::cpu_kernels

@@ -112,12 +112,16 @@ const Recomputation::Use* Recomputation::note(const Use& use) {
     uses_.push_back(use);
     return nullptr;
   }
-  const std::size_t at = next_use_++;
-  if (at < uses_.size() && uses_[at].op == use.op) return &uses_[at];
+  // What came the first time alone, such as the update of statistics, is passed over.
+  for (std::size_t at = next_use_; at < uses_.size(); ++at)
+    if (uses_[at].op == use.op) {
+      next_use_ = at + 1;
+      return &uses_[at];
+    }
   LOCKSTEP_THROW(InvalidArgument, "backward of ", Engine::running_op(),
                  ": a part of the forward that was run again for it comes to ", use.op,
-                 " where the first time ", at < uses_.size() ? uses_[at].op : "it had ended",
-                 "; it has to do the same each time (see nn::checkpoint)");
+                 ", as it did not the first time; it has to do the same each time (see "
+                 "nn::checkpoint)");
 }
 
 void Recomputation::note_use(std::string_view op, const Tensor& operand) {
@@ -139,8 +143,8 @@ void Recomputation::note_choice(std::string_view op, double choice) {
     const Use* const first = part->note({op, stamp});
     LOCKSTEP_CHECK(!first || first->stamp == stamp, InvalidArgument, "backward of ",
                    Engine::running_op(), ": ", op,
-                   " in a part of the forward that was run again for it did otherwise than the "
-                   "first time: a module went to training or evaluation in between (see "
+                   " is another than the first time in a part of the forward that was run again "
+                   "for it: a module went to training or evaluation in between (see "
                    "nn::checkpoint); go there after backward");
     if (part->running_) return;
   }
@@ -191,10 +195,6 @@ void Recomputation::check_run() const {
   LOCKSTEP_CHECK(next_ == slots_.size(), InvalidArgument, "backward of ", Engine::running_op(),
                  ": a part of the forward that was run again for it saved ", next_,
                  " tensors, the first time ", slots_.size(),
-                 "; it has to do the same each time (see nn::checkpoint)");
-  LOCKSTEP_CHECK(next_use_ >= uses_.size(), InvalidArgument, "backward of ", Engine::running_op(),
-                 ": a part of the forward that was run again for it ended before ",
-                 uses_[next_use_].op, ", which came the first time",
                  "; it has to do the same each time (see nn::checkpoint)");
 }
 

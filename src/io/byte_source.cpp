@@ -91,11 +91,12 @@ class GzipBytes : public ByteSource {
 
   // A file is a series of members, and may be padded with zeros (RFC 1952, gzip's manual).
   void end_member() {
-    ended_ = !is_gzip(left_);
-    if (!ended_)
-      ::inflateReset(&stream_);
-    else if (std::ranges::all_of(left_, [](std::byte each) { return each == std::byte{0}; }))
-      left_ = {};
+    const auto next =
+        std::ranges::find_if(left_, [](std::byte each) { return each != std::byte{0}; });
+    const auto behind_zeros = left_.subspan(static_cast<std::size_t>(next - left_.begin()));
+    ended_ = !is_gzip(behind_zeros);
+    if (!ended_) ::inflateReset(&stream_);
+    if (!ended_ || behind_zeros.empty()) left_ = behind_zeros;
   }
 
   z_stream stream_{};

@@ -99,6 +99,7 @@ Tensor sync_batch_norm(const Tensor& x_in, const Tensor& running_mean, const Ten
   using namespace autograd;
   if (!options.training)
     return batch_norm(x_in, running_mean, running_var, weight_in, bias_in, options, residual_in);
+  Recomputation::note_choice("the mode of batch_norm", 1);
   LOCKSTEP_CHECK(group, InvalidArgument, sync_batch_norm_op.name, ": no group");
   check_on_device_of(sync_batch_norm_op.name, x_in, *group);
   const BatchNormCall call(sync_batch_norm_op, x_in, weight_in, bias_in, residual_in);

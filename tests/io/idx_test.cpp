@@ -53,7 +53,8 @@ TEST(Idx, ReadsWiderTypesWithTheHighestByteFirst) {
 }
 
 TEST(Idx, ReadsSeveralCompressedMembersAsOneFileAndPassesZerosBehindThem) {
-  const std::string file = gzip(digits.substr(0, 7)) + gzip("") + gzip(digits.substr(7));
+  const std::string file =
+      gzip(digits.substr(0, 7)) + gzip("") + std::string(3, '\0') + gzip(digits.substr(7));
   for (const std::string& padding : {std::string(), std::string(512, '\0')})
     EXPECT_THAT(parse_idx_file(file + padding).flat<std::uint8_t>(), ElementsAre(1, 2, 3, 4, 5, 6));
   EXPECT_THAT(idx_corruption(file.substr(0, file.size() - 3)), HasSubstr("truncated"));

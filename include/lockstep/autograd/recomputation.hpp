@@ -58,8 +58,9 @@ class Recomputation final : public RefCounted {
   /// A recorded op of the part reads a tensor. @throws InvalidArgument in a later run, if it was
   /// changed since the first.
   void note_use(std::string_view op, const Tensor& operand);
-  /// A recorded op of the part that the calling thread records or runs, if any, does what no
-  /// operand tells: what `choice` stands for. @throws InvalidArgument in a later run that differs.
+  /// An op of the part that the calling thread records or runs, if any, does what no operand tells.
+  /// @param op what is chosen, for messages: "the mode of dropout"
+  /// @throws InvalidArgument in a later run whose choice is another.
   static void note_choice(std::string_view op, double choice);
 
  private:
@@ -77,8 +78,8 @@ class Recomputation final : public RefCounted {
   /// What stands behind a placeholder.
   static const Tensor& value_of(const Tensor& placeholder);
   const Tensor& value(std::size_t index);
-  /// Notes a use in the first run. @return in a later one the same op's of the first, else null.
-  /// @throws InvalidArgument if another op came there.
+  /// Notes a use in the first run. @return in a later one the next of that op in the first, else
+  /// null. @throws InvalidArgument if there was none.
   const Use* note(const Use& use);
   void check_run() const;
   void run();

@@ -34,9 +34,9 @@ namespace lockstep::nn {
 /// so must what it refers to. It has to do the same each time: what it reads besides the inputs
 /// must not have changed, and modules must be in training or evaluation as they were. That is
 /// checked of what recorded ops save, or take a gradient of (the operands of autograd::OpCall), of
-/// the order of these ops, and of the modes of dropout and batch norms; not of what ops without a
-/// record read (`c` in `x * (c + 1)`), of masks and indices that are not saved, of numbers, nor of
-/// what runs under a NoGradGuard.
+/// these ops, which must have come the first time, and of the modes of dropout and batch norms; not
+/// of what ops without a record read (`c` in `x * (c + 1)`), of masks and indices that are not
+/// saved, of numbers, nor of what runs under a NoGradGuard. Ops may come the first time alone.
 /// @param inputs tensors that it takes.
 /// @return what the function returns.
 /// @throws InvalidArgument, in backward, if an input or another tensor that an op reads was changed

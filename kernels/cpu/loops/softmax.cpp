@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "cpu/loops/fill.hpp"
 #include "functional/cross_entropy.hpp"
 
@@ -6,10 +8,13 @@ namespace {
 
 using functional::SoloGroup;
 
-/// Rows of fewer columns are taken together, many at a time.
-constexpr std::int64_t least_long_columns = 64;
-
-bool is_short(std::int64_t columns) { return columns > 0 && columns < least_long_columns; }
+/// Whether rows of so many columns are taken together, many at a time: where they fill no vector,
+/// and in f32, whose conversions cost nothing, while they are short.
+template <class T>
+bool is_short(std::int64_t columns) {
+  constexpr std::int64_t least_long = std::is_same_v<T, float> ? 64 : SoloGroup::width;
+  return columns > 0 && columns < least_long;
+}
 
 /// As softmax_row, with exponentials kept where they were taken: in the row itself, or in `kept`
 /// where its dtype would round them.
@@ -69,7 +74,8 @@ void short_softmax(const SoftmaxRows& a, std::int64_t begin, std::int64_t end) {
 
 template <class T>
 void softmax(const SoftmaxRows& a, std::int64_t begin, std::int64_t end) {
-  if (is_short(a.columns)) return short_softmax<T>(a, begin, end);
+  if constexpr (std::is_same_v<T, float>)
+    if (is_short<T>(a.columns)) return short_softmax<T>(a, begin, end);
   using A = AccumulateType<T>;
   constexpr bool rounds = sizeof(T) < sizeof(A);
   constexpr std::int64_t most_kept = rounds ? 4096 : 1;
@@ -120,7 +126,9 @@ void short_softmax_backward(const SoftmaxRows& a, std::int64_t begin, std::int64
 
 template <class T>
 void softmax_backward(const SoftmaxRows& a, std::int64_t begin, std::int64_t end) {
-  if (is_short(a.columns)) return short_softmax_backward<T>(a, begin, end);
+  if constexpr (std::is_same_v<T, float>)  // of plain softmax, which takes no exponentials, few
+    if (is_short<T>(a.columns) && (a.log || a.columns <= 16))
+      return short_softmax_backward<T>(a, begin, end);
   using A = AccumulateType<T>;
   for (std::int64_t at = begin * a.columns; at < end * a.columns; at += a.columns) {
     T* const dx = static_cast<T*>(a.out) + at;
@@ -201,7 +209,7 @@ void short_cross_entropy(const CrossEntropyRows& a, std::int64_t begin, std::int
 
 template <class T>
 void cross_entropy(const CrossEntropyRows& a, std::int64_t begin, std::int64_t end) {
-  if (is_short(a.classes)) return short_cross_entropy<T>(a, begin, end);
+  if (is_short<T>(a.classes)) return short_cross_entropy<T>(a, begin, end);
   using A = AccumulateType<T>;
   for (std::int64_t row = begin; row < end; ++row)
     keep<A>(a, row, functional::cross_entropy_row<A>(SoloGroup{}, row_of<T>(a, row)));
@@ -218,7 +226,7 @@ void cross_entropy_backward(const CrossEntropyRows& a, std::int64_t begin, std::
         functional::SoftmaxStatistics<A>{kept[2 * row], kept[2 * row + 1]}, row_of<T>(a, row),
         exponentials...);
   };
-  if (!is_short(a.classes)) {
+  if (!is_short<T>(a.classes)) {
     for (std::int64_t row = begin; row < end; ++row) backward_row(row);
     return;
   }

@@ -155,7 +155,7 @@ Tensor autograd::counted_batch_norm(const Tensor& x, const Tensor& running_mean,
           (num_batches_tracked.dtype() == DType::i64 && num_batches_tracked.device() == x.device()),
       InvalidArgument, call.name(), ": num_batches_tracked is of ", num_batches_tracked.dtype(),
       " on ", num_batches_tracked.device(), "; it must be of i64 on ", x.device());
-  if (call.recording()) Recomputation::note_choice(call.name(), options.training ? 1 : 0);
+  Recomputation::note_choice("the mode of batch_norm", options.training ? 1 : 0);
   if (options.training) return train(call, running_mean, running_var, num_batches_tracked, options);
   return evaluate(call, running_mean, running_var, options);
 }

@@ -330,13 +330,16 @@ Tensor dropped_alike(const InputGradients& inputs, const Tensor& dy, double p,
   return where(factors > 0.0, dy * factors, 0);
 }
 
+/// Whether gradients flow through it or not: what comes behind it is another.
+void note_mode_of_dropout(double p) { Recomputation::note_choice("the mode of dropout", p); }
+
 }  // namespace
 
 Tensor dropout(const Tensor& x_in, double p, bool training) {
   LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, ops::dropout.name, ": probability ", p,
                  " is outside [0, 1]");
   const OpCall call(ops::dropout, x_in);
-  if (call.recording()) Recomputation::note_choice(call.name(), training ? p : 0);
+  note_mode_of_dropout(training ? p : 0);
   if (!training || p == 0) return x_in;
   const Tensor x = call.dense(0);
   const RandomDraw draw(default_generator(), stream_of(x));
@@ -355,6 +358,7 @@ Tensor dropout2d(const Tensor& x, double p, bool training) {
                  ": needs channels [N, C, ...], got shape ", x.shape());
   LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, call.name(), ": probability ", p,
                  " is outside [0, 1]");
+  note_mode_of_dropout(training ? p : 0);
   if (!training || p == 0) return x;
   Shape channels = Dims::filled(x.dim(), 1);
   channels[0] = x.size(0);
