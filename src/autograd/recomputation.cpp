@@ -187,15 +187,11 @@ void Recomputation::run() {
   next_ = next_use_ = 0;
   values_.assign(slots_.size(), SavedTensor());
   again_();
-  check_run();
-  running.is_done = true;
-}
-
-void Recomputation::check_run() const {
   LOCKSTEP_CHECK(next_ == slots_.size(), InvalidArgument, "backward of ", Engine::running_op(),
                  ": a part of the forward that was run again for it saved ", next_,
                  " tensors, the first time ", slots_.size(),
                  "; it has to do the same each time (see nn::checkpoint)");
+  running.is_done = true;
 }
 
 }  // namespace lockstep::autograd

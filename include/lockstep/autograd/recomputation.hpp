@@ -81,7 +81,6 @@ class Recomputation final : public RefCounted {
   /// Notes a use in the first run. @return in a later one the next of that op in the first, else
   /// null. @throws InvalidArgument if there was none.
   const Use* note(const Use& use);
-  void check_run() const;
   void run();
 
   std::function<void()> again_;

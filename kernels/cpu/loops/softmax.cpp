@@ -75,7 +75,7 @@ void short_softmax(const SoftmaxRows& a, std::int64_t begin, std::int64_t end) {
 template <class T>
 void softmax(const SoftmaxRows& a, std::int64_t begin, std::int64_t end) {
   if constexpr (std::is_same_v<T, float>)
-    if (is_short<T>(a.columns)) return short_softmax<T>(a, begin, end);
+    if (is_short<T>(a.columns) && a.columns < 48) return short_softmax<T>(a, begin, end);
   using A = AccumulateType<T>;
   constexpr bool rounds = sizeof(T) < sizeof(A);
   constexpr std::int64_t most_kept = rounds ? 4096 : 1;

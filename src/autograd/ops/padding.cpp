@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -29,15 +31,6 @@ void check_pairs(const Tensor& x, Padding padding) {
   for (std::size_t i = 0; i < padding.size(); i += 2)
     LOCKSTEP_CHECK(padding[i] >= 0 && padding[i + 1] >= 0, InvalidArgument, ops::pad.name,
                    ": negative padding ", padding[i], ", ", padding[i + 1]);
-}
-
-std::int64_t padded_extent(std::int64_t before, std::int64_t after, std::int64_t extent) {
-  std::int64_t padded = 0;
-  LOCKSTEP_CHECK(!__builtin_add_overflow(extent, before, &padded) &&
-                     !__builtin_add_overflow(padded, after, &padded),
-                 InvalidArgument, ops::pad.name, ": a padding of ", before, ", ", after,
-                 " makes an extent that no tensor has");
-  return padded;
 }
 
 /// @throws InvalidArgument where a mode has no element for a place that far outside an extent.
@@ -99,18 +92,30 @@ std::vector<Sides> sides_of(const Tensor& x, Padding padding) {
   return all;
 }
 
-/// Writes what lies outside the middle of `y`, one dimension after the other: what a later one
-/// repeats holds the sides of those before it.
-void fill_sides(Tensor& y, const std::vector<Sides>& dims, PaddingMode mode) {
-  const NoGradGuard no_recording;
-  for (auto at = dims.begin(); at != dims.end(); ++at) {
-    Tensor part = y;
-    for (auto later = at + 1; later != dims.end(); ++later)
-      part = part.narrow(later->dim, later->before, later->extent);
+Shape padded_shape(Shape shape, std::span<const Sides> dims) {
+  for (const Sides& each : dims)
+    LOCKSTEP_CHECK(!__builtin_add_overflow(each.extent, each.before, &shape[each.dim]) &&
+                       !__builtin_add_overflow(shape[each.dim], each.after, &shape[each.dim]),
+                   InvalidArgument, ops::pad.name, ": a padding of ", each.before, ", ", each.after,
+                   " makes an extent that no tensor has");
+  return shape;
+}
+
+/// Of a padded tensor, what lies between the sides of those dimensions.
+Tensor middle_of(Tensor padded, std::span<const Sides> dims) {
+  for (const Sides& each : dims) padded = padded.narrow(each.dim, each.before, each.extent);
+  return padded;
+}
+
+/// Writes what lies outside the middle, one dimension after the other: what a later one repeats
+/// holds the sides of those before it.
+void fill_sides(const Tensor& y, std::span<const Sides> dims, PaddingMode mode) {
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    const Tensor part = middle_of(y, dims.subspan(i + 1));
     for (const bool is_before : {true, false}) {
-      auto [side, repeated] = at->of(part, mode, is_before);
+      const auto [side, repeated] = dims[i].of(part, mode, is_before);
       if (side.numel() == 0) continue;
-      const ArrayView from = mode == PaddingMode::reflect ? reversed(repeated.view(), {at->dim})
+      const ArrayView from = mode == PaddingMode::reflect ? reversed(repeated.view(), {dims[i].dim})
                                                           : repeated.expand(side.shape()).view();
       backend_of(y).elementwise.copy({.out = side.view(), .in = from}, stream_of(y));
     }
@@ -141,25 +146,17 @@ Tensor fold_sides(const Tensor& dy, const std::vector<Sides>& dims, PaddingMode 
     }
     dx = dx.narrow(at->dim, at->before, at->extent);
   }
-  return dx.contiguous();
+  return dx;
 }
 
-Tensor pad_by_itself(const Tensor& x, Padding padding, PaddingMode mode) {
+/// Pads by elements of the tensor itself.
+Tensor pad_by_mode(const Tensor& x, Padding padding, PaddingMode mode) {
   const OpCall call(ops::pad, x);
   check_pairs(x, padding);
   const std::vector<Sides> dims = sides_of(x, padding);
-  Shape shape = x.shape();
-  for (const Sides& sides : dims) {
-    check_reach(mode, sides.before, sides.after, sides.extent);
-    shape[sides.dim] = padded_extent(sides.before, sides.after, sides.extent);
-  }
-  Tensor y = empty(shape, x.options());
-  {
-    const NoGradGuard no_recording;
-    Tensor middle = y;
-    for (const Sides& sides : dims) middle = middle.narrow(sides.dim, sides.before, sides.extent);
-    backend_of(x).elementwise.copy({.out = middle.view(), .in = x.view()}, stream_of(x));
-  }
+  for (const Sides& each : dims) check_reach(mode, each.before, each.after, each.extent);
+  Tensor y = empty(padded_shape(x.shape(), dims), x.options());
+  backend_of(x).elementwise.copy({.out = middle_of(y, dims).view(), .in = x.view()}, stream_of(x));
   fill_sides(y, dims, mode);
   if (!call.recording()) return y;
   return call.record(y, Differentiable{[dims, mode](const Tensor& dy, InputGradients& inputs) {
@@ -170,29 +167,19 @@ Tensor pad_by_itself(const Tensor& x, Padding padding, PaddingMode mode) {
 }  // namespace
 
 Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, PaddingMode mode) {
-  return mode == PaddingMode::constant ? pad(x, padding, 0) : pad_by_itself(x, padding, mode);
+  return mode == PaddingMode::constant ? pad(x, padding, 0) : pad_by_mode(x, padding, mode);
 }
 
 Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, Scalar value) {
   check_holds(ops::pad.name, x.dtype(), value);
   const OpCall call(ops::pad, x);
   check_pairs(x, padding);
-  Shape shape = x.shape();
-  Dims before = Dims::filled(x.dim(), 0);
-  for (std::size_t i = 0; i < padding.size(); i += 2) {
-    const int d = x.dim() - 1 - static_cast<int>(i / 2);
-    before[d] = padding[i];
-    shape[d] = padded_extent(padding[i], padding[i + 1], shape[d]);
-  }
-  const auto inner = [before](Tensor window, const Shape& from) {
-    for (int d = 0; d < from.size(); ++d) window = window.slice(d, before[d], before[d] + from[d]);
-    return window;
-  };
-  Tensor y = full(shape, value, x.options());
-  backend_of(x).elementwise.copy({.out = inner(y, x.shape()).view(), .in = x.view()}, stream_of(x));
+  const std::vector<Sides> dims = sides_of(x, padding);
+  Tensor y = full(padded_shape(x.shape(), dims), value, x.options());
+  backend_of(x).elementwise.copy({.out = middle_of(y, dims).view(), .in = x.view()}, stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, Differentiable{[inner](const Tensor& dy, InputGradients& inputs) {
-                       inputs.set(0, inner(dy, inputs.operand_shape(0)));
+  return call.record(y, Differentiable{[dims](const Tensor& dy, InputGradients& inputs) {
+                       inputs.set(0, middle_of(dy, dims));
                      }});
 }
 
